@@ -14,7 +14,9 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def load(name: str) -> Any:
         if name not in modules_of_names(package):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(modules_of_names(package)[name], package), name)
+        value = getattr(importlib.import_module(modules_of_names(package)[name], package), name)
+        setattr(sys.modules[package], name, value)  # found directly from now on
+        return value
 
     return load, lambda: sorted({*vars(sys.modules[package]), *modules_of_names(package)})
 

@@ -12,19 +12,17 @@ from collections.abc import Mapping, Sequence
 from . import __version__
 from ._registration import register
 from .command_line import COMMANDS, GROUPS, Command, did_you_mean
+from .command_line.closings import say_closing
 from .command_line.console import (
     drop_output,
     make_output_safe,
     print_error,
-    say_closing,
     sentence_for_command,
     show_report,
     silence_libraries,
 )
-from .command_line.option_table import arguments_of, options_class
 from .files.errors import user_message
 from .files.processes import INTERRUPTED, interruptible, leave_standard_output
-from .files.settings import Parts
 
 EXIT_SIGPIPE = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
@@ -70,9 +68,9 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_command(name: str, flags: list[str], debug: bool) -> int:
-    command, options = COMMANDS[name], None
+    command, kind = COMMANDS[name], None
     try:
-        from .command_line.flags import CommandParser, check_flags
+        from .command_line.flags import CommandParser, parse_flags
         from .command_line.inputs import check_files_and_models
 
         if asked := _HELP & set(flags):
@@ -80,17 +78,17 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
             print(CommandParser(name).full_help(every_flag), end="")
             return 0
         # In the order of the cost: flags and files, then libraries and models.
-        options = options_class(name)
-        values, said = check_flags(name, flags)
-        check_files_and_models(said)
-        arguments_class, function = command.load()
+        kind = command.load_settings()
+        settings = parse_flags(name, flags)
+        check_files_and_models(settings)
         register()
-        arguments = arguments_of(arguments_class, values)
-        reports = isinstance(arguments, Parts) and arguments.dry_run
+        function = command.load_function()
+        settings.check()
+        reports = getattr(settings, "dry_run", False)
         if reports and not logging.getLogger(__package__).isEnabledFor(logging.INFO):
             leave_standard_output()  # for JSON alone
         with silence_libraries():
-            result = function(arguments)
+            result = function(settings)
             distributed = sys.modules.get("torch.distributed")
             if distributed is not None and distributed.is_available() and distributed.is_initialized():
                 distributed.destroy_process_group()  # as NCCL expects it at the end of a process
@@ -98,11 +96,11 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         if reports:
             show_report(result)
         elif not interrupted:
-            say_closing(command.closing, arguments, result)
+            say_closing(name, settings, result)
     except BrokenPipeError:
         raise
     except Exception as error:
-        if not (sentence := sentence_for_command(error, options)):
+        if not (sentence := sentence_for_command(error, kind)):
             raise
         if debug:
             traceback.print_exc()

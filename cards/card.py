@@ -19,9 +19,9 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
-from ..files.options import AT_LEAST_0, Group, Settings, option, settings_of
 from ..files.output import write_text
 from ..files.source import HubSplit, Source
+from .metadata import HubMetadata
 
 TRAINING_CURVES = "training_curves.png"
 _PICTURE = re.compile(r"""[^\s()<>"'/]+\.png\b""")
@@ -99,32 +99,7 @@ class Example:
     output: str
 
 
-@dataclass(kw_only=True)
-class HubMetadata(Settings):
-    """What only the owner of a model knows, for the Hub's search."""
-
-    group = Group.CARD
-    license: str | None = option(None, "License of the weights, such as apache-2.0.")
-    languages: list[str] | None = option(None, "Codes of its languages, such as en ko.")
-    base_model: str | None = option(
-        None, "Hub name of the model it was made from (a run knows it if it read it there)."
-    )
-    datasets: list[str] | None = option(None, "Hub names of its training data, unless its run read them there.")
-    new_version: str | None = option(None, "Hub name of the model that replaces it.")
-    emissions: float | None = option(None, "Emissions of its training, in grams of CO2 equivalent.", AT_LEAST_0)
-    tags: list[str] | None = option(None, "Further tags for the Hub's search.")
-
-    def known(self) -> dict[str, Any]:
-        """The values that are given, under the Hub's names."""
-        names = {"languages": "language", "emissions": "co2_eq_emissions"}
-        return {
-            names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
-            for name, value in settings_of(HubMetadata, self).items()
-            if value not in (None, "", [], ())
-        }
-
-
-@dataclass
+@dataclass(frozen=True)
 class CardContent(HubMetadata):
     """All content of a card; only `name` is required. The other keywords are those of `HubMetadata`.
 
@@ -189,6 +164,7 @@ def render_card(content: CardContent) -> str:
         ValueError: If a result is not a finite number.
     """
     model, training = content.model or ModelDescription(), content.training or TrainingDescription()
+    limits = [content.limits] if isinstance(content.limits, str) else content.limits
     results = [
         (
             result.task_name or result.task_type,
@@ -248,7 +224,7 @@ def render_card(content: CardContent) -> str:
                 _fence(example.output, "text"),
             )
         ],
-        "Limits": ["\n".join(f"- {_without_html(limit)}" for limit in content.limits)],
+        "Limits": ["\n".join(f"- {_without_html(limit)}" for limit in limits)],
         "License": [plain_text(content.license or "")],
     }
     if content.examples:

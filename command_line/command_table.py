@@ -3,57 +3,33 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, get_args, get_type_hints
+from typing import Any
 
 _PACKAGE = __package__.partition(".")[0]
 
 
-class Closing(NamedTuple):
-    """Templates of the message at a command's end, see `say_closing`."""
-
-    made: str = ""  # the file or folder that it wrote; "" if it has none
-    figures: str = ""
-    next_call: str = ""  # what to run next, a call of `mybert`
-    note: str = ""  # on that call
-
-
 @dataclass(frozen=True)
 class Command:
-    """A command: `function` of `module` takes one object, `arguments`, whose class says which flags there are."""
+    """A command: `function` takes settings of a class, whose options are its flags; both are names in `module`."""
 
     summary: str  # in the imperative
     module: str  # relative to the package
+    settings: str
     function: str
     example: str = ""  # flags of a typical first call
     usual: str = ""  # the flags that the help explains first, in its order
-    # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
+    # Another command whose `--config` file is accepted, too; `of_training` of the settings' class converts it.
     config_of: str = ""
-    closing: Closing = Closing()
 
-    def load(self) -> tuple[Any, Callable[[Any], Any]]:
-        """Import the class of the arguments and the function."""
-        function = getattr(importlib.import_module(self.module, _PACKAGE), self.function)
-        kind = get_type_hints(function)["arguments"]
-        return next(iter(get_args(kind)), kind), function  # where it takes keywords instead, too, they may be None
+    def load_settings(self) -> Any:
+        """Import the class of the settings, which loads neither torch nor transformers."""
+        return getattr(importlib.import_module(self.module, _PACKAGE), self.settings)
 
+    def load_function(self) -> Callable[[Any], Any]:
+        """Import the function."""
+        function: Callable[[Any], Any] = getattr(importlib.import_module(self.module, _PACKAGE), self.function)
+        return function
 
-_CAT = "'The cat sat on the mat.'"
-_FINETUNE = (
-    "finetune {output_dir} --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned"
-)
-_LOSSES = (
-    "perplexity {result[eval_perplexity]}; mlm accuracy {result[eval_mlm_accuracy]}; nsp accuracy "
-    "{result[eval_nsp_accuracy]}; minimal pairs {result[minimal_pair_accuracy]} | mlm loss {result[mlm_loss]}; nsp "
-    "loss {result[nsp_loss]}"
-)
-_BEST = (
-    "BEST {result[BEST]}; most frequent answer {result[majority_BEST]}; mae {result[mae]}; mae of the mean value "
-    "{result[mean_value_mae]}; test BEST {result[test_BEST]}"
-)
-_PREDICT = "predict {output_dir:with config.json} {new_data[0]} --output predictions.csv"
-_LINES = "each line of {new_data[0]}: {new_data[1]}"
-_OF_CONVERSION = "{result.parameters} parameters"
-_ATTENTION = f"attention {{output_dir:with tokenizer.json}} {_CAT}"
 
 # The commands by what they are for, in the order of the help and of README's table.
 GROUPS = {
@@ -112,216 +88,194 @@ COMMANDS = {
     "demo": Command(
         "run the whole pipeline in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
         ".demo",
+        "DemoSettings",
         "demo",
         "--output_dir demo_output",
-        closing=Closing(next_call=f"attention {{output_dir}}/pretrained {_CAT}"),
     ),
     "vocab": Command(
         "learn a vocabulary and tokenizer from text",
-        ".tokenization.commands",
+        ".tokenization",
+        "VocabSettings",
         "train_vocabulary",
         "corpus/ --output_dir tokenizer --vocab_size 32000",
-        closing=Closing(
-            "{output_dir}",
-            "{result:count} pieces",
-            "pretrain {text} --tokenizer {output_dir} --output_dir pretrained {READING}",
-        ),
     ),
     "data": Command(
         "tokenize text into a token store, the file that pretrain reads; on any number of machines",
-        ".pretraining.commands",
+        ".pretraining",
+        "DataSettings",
         "prepare_data",
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
-        closing=Closing(
-            "{output}{result.size:given}",
-            "",
-            "pretrain --token_store {output} --tokenizer {tokenizer} --output_dir pretrained {OBJECTIVE} {SEQUENCES}",
-        ),
     ),
     "pretrain": Command(
         "pretrain a model from text or a token store",
         ".pretraining",
+        "PretrainSettings",
         "pretrain",
         "corpus/ --config laptop_10_minutes --output_dir my-bert",
         "text config tokenizer model_size max_length max_hours max_steps per_device_train_batch_size learning_rate "
         "seed output_dir",
-        closing=Closing("{output_dir}", _LOSSES, _FINETUNE),
     ),
     "adapt": Command(
         "add a domain's vocabulary to an existing model and continue its pretraining",
         ".pretraining",
+        "AdaptSettings",
         "adapt",
         "bert-base-uncased corpus/ --output_dir my-domain-bert",
         "model text new_pieces max_length max_hours max_steps per_device_train_batch_size learning_rate seed "
         "output_dir",
-        closing=Closing(
-            "{output_dir}",
-            "nats per character {result[before][nats_per_character]} before; {result[after][nats_per_character]} now"
-            f" | {_LOSSES}",
-            _FINETUNE,
-        ),
     ),
     "finetune": Command(
         "fine-tune a model on task data",
         ".finetuning",
+        "FinetuneSettings",
         "finetune",
         "bert-base-uncased --train_file train.tsv --validation_split 0.1 --output_dir my-classifier",
         "model task train_file validation_file validation_split text_column label_column learning_rate "
         "num_train_epochs per_device_train_batch_size seed output_dir",
-        closing=Closing("{output_dir}", f"BEST: {{result:BEST}} | {_BEST}", _PREDICT, _LINES),
     ),
     "distill": Command(
         "train a small student from a fine-tuned teacher",
         ".finetuning",
+        "DistillSettings",
         "distill",
         "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
         "teacher student train_file unlabeled validation_file validation_split learning_rate num_train_epochs "
         "per_device_train_batch_size seed output_dir",
-        closing=Closing(
-            "{output_dir}",
-            f"BEST: {{result:BEST}}{{result[mean]:given}} | {_BEST}; teacher {{result[teacher][BEST]}}",
-            _PREDICT,
-            _LINES,
-        ),
     ),
     "evaluate": Command(
         "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
+        "EvaluateSettings",
         "evaluate_model",
         "test.tsv --model my-classifier --predictions_dir predictions",
         "data model predictions text_column label_column output predictions_dir report_dir",
         config_of="finetune",
-        closing=Closing("{output}", "{result:4}"),
     ),
     "compare": Command(
         "compare two models on the same data: metrics with intervals, where they differ, speed, size",
         ".finetuning",
+        "CompareSettings",
         "compare_files",
         "tuned tuned-tiny --data dev.tsv --output differing.tsv",
-        closing=Closing("{output}"),
     ),
     "predict": Command(
         "give labels, scores or answers for new texts",
         ".finetuning",
+        "PredictSettings",
         "predict_files",
         "my-classifier texts.txt --output labels.csv",
         "model data output text_column text_pair_column probabilities top_k batch_size max_length",
         config_of="finetune",
-        closing=Closing("{output}"),
     ),
     "score": Command(
         "score sentences with a pretrained model by their pseudo-log-likelihood; judge minimal pairs",
         ".finetuning",
+        "ScoreSettings",
         "score_files",
         "pretrained sentences.txt --output scores.csv",
-        closing=Closing("{output}"),
     ),
     "features": Command(
         "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
+        "FeaturesSettings",
         "extract_features",
         "texts.txt --model pretrained --output vectors.safetensors",
-        closing=Closing("{output}"),
     ),
     "glue": Command(
         "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
+        "SuiteSettings",
         "run_suite",
         "bert-base --data_dir glue_data/ --output_dir glue --num_seeds 3",
-        closing=Closing("{output_dir}/suite.md", "average {result[average]:.1%} over {result[tasks]:count} tasks"),
     ),
     "ablation": Command(
         "reproduce Table 5 of the BERT paper, or rows of your own: what each part of pretraining gives",
         ".studies",
+        "AblationSettings",
         "run_ablation",
         '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
-        closing=Closing("{output_dir}/ablation.md", "{result:count} rows"),
     ),
     "convert google": Command(
         "convert Google's checkpoint to a model folder",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertGoogleSettings",
         "convert_google",
         "uncased_L-12_H-768_A-12.zip bert-base",
-        closing=Closing("{output_dir}", _OF_CONVERSION, _ATTENTION),
     ),
     "convert to-google": Command(
         "convert a model folder to a checkpoint for Google's code",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertToGoogleSettings",
         "convert_to_google",
         "pretrained google/bert_model.ckpt",
-        closing=Closing("{result.output}", _OF_CONVERSION),
     ),
     "convert bert": Command(
         "convert transformers' bert folder to a MyBERT folder",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertBertSettings",
         "convert_bert",
         "google-bert/bert-base-uncased mybert-base",
-        closing=Closing("{output_dir}", _OF_CONVERSION, _ATTENTION),
     ),
     "convert to-bert": Command(
         "convert a MyBERT folder to a plain bert folder, for servers that know only that",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertToBertSettings",
         "convert_to_bert",
         "tuned tuned-bert",
-        closing=Closing("{output_dir}", _OF_CONVERSION, "card {output_dir} --license apache-2.0"),
     ),
     "convert onnx": Command(
         "export a model folder as an ONNX graph, and verify it",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertOnnxSettings",
         "convert_onnx",
         "tuned tuned-onnx --dtype int8",
-        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "convert openvino": Command(
         "convert a model folder for OpenVINO, which predict then uses, and verify it",
-        ".conversion.commands",
+        ".conversion",
+        "ConvertOpenVinoSettings",
         "convert_openvino",
         "tuned tuned-openvino --dtype int8 --data train.txt",
-        closing=Closing("{output_dir}", "differs from PyTorch by at most {result.largest_difference:.1e}"),
     ),
     "card": Command(
         "write a model card whose examples are run",
         ".hub_card",
+        "CardSettings",
         "make_card",
         "tuned --license apache-2.0 --languages en",
-        closing=Closing("{result}", "", "push {model:with tokenizer.json} OWNER/NAME --output_dir preview"),
     ),
     "push": Command(
         "upload a model folder to a repository on the Hub",
         ".hub_card",
+        "PushSettings",
         "push",
         "tuned OWNER/NAME --output_dir preview",
-        closing=Closing(
-            "{result}",
-            "nothing was uploaded{output_dir:given}",
-            "push {model} {repo_id} {UPLOAD}{output_dir:given}",
-            "without network, where there is one: hf upload {repo_id} {output_dir}",
-        ),
     ),
     "attention": Command(
         "draw attention maps, or the input, of a text or pair",
-        ".visualization.commands",
+        ".visualization",
+        "AttentionSettings",
         "draw_attention",
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.png",
-        closing=Closing("{result}"),
     ),
     "curves": Command(
         "draw the training curves of a run's folder, or of several runs over each other; scores by number of examples",
-        ".visualization.commands",
+        ".visualization",
+        "CurvesSettings",
         "draw_run",
         "pretrained",
-        closing=Closing("{result}"),
     ),
     "bench": Command(
         "measure every engine and type that is installed on your model and texts, and transformers' pipeline",
-        ".studies.engines",
+        ".studies",
+        "BenchSettings",
         "measure_engines",
         "my-classifier texts.txt --output speed.md",
-        closing=Closing("{output}"),
     ),
     "completion": Command(
         "print a script that completes commands and flags in your shell",
         ".command_line.flags",
+        "CompletionSettings",
         "print_completion",
         "bash > ~/.local/share/bash-completion/completions/mybert",
     ),

@@ -1,4 +1,4 @@
-"""A command's flags, made from the table of its options: help, settings files, parsing, completion."""
+"""A command's flags, made from the class of its settings: help, settings files, parsing, completion."""
 
 import copy
 import json
@@ -7,33 +7,35 @@ import shutil
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass
 from itertools import takewhile
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 import yaml
 
-from ..files.choices import check_choices, superseded
+from ..files.choices import superseded
 from ..files.errors import SettingError, refuse_address
 from ..files.options import (
     TRUTH,
     Group,
-    Settings,
     check_options,
     default_of,
-    is_other,
     may_be_none,
     missing_options,
     not_set,
     option,
     options_of,
+    types_of,
 )
+from ..files.settings import Parts, assemble
 from ..files.yaml_files import yaml_nodes, yaml_value
+from ..runs.trainer_options import is_inherited
+from .closings import shell_lines
 from .command_table import ALIASES, COMMANDS
-from .console import did_you_mean, set_up_output, shell_lines, without_warnings
-from .option_table import arguments_of, options_class
+from .console import did_you_mean, set_up_output
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 _MAX_WIDTH = 100  # of the help, in columns
@@ -135,7 +137,8 @@ class CommandParser(ArgumentParser):
 
     def __init__(self, name: str) -> None:
         self.command = COMMANDS[name]
-        self.options_class = options_class(name)
+        self.kind = self.command.load_settings()
+        self.options = options_of(self.kind)
         self.flags: list[Action] = []
         super().__init__(
             prog=f"mybert {name}",
@@ -144,9 +147,11 @@ class CommandParser(ArgumentParser):
             allow_abbrev=False,
             add_help=False,
         )
-        for each in fields(self.options_class):
-            self._add_option(each)
-        leading = [each for each in fields(self.options_class) if getattr(each, "positional", None)]
+        types = types_of(self.kind)
+        for each in self.options.values():
+            if each.init:
+                self._add_option(each, types[each.name])
+        leading = [each for each in self.options.values() if getattr(each, "positional", None)]
         takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
         self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}
         values = [
@@ -158,8 +163,7 @@ class CommandParser(ArgumentParser):
             metavar="FILE",
             help="YAML file of flags, or the name of a recipe (docs/pretraining.md); flags here win.",
         )
-        known = self.options_class.__dataclass_fields__
-        if "quiet" not in known:
+        if "quiet" not in self.options:
             self.add_argument(
                 "--quiet",
                 type=string_to_bool,
@@ -169,7 +173,7 @@ class CommandParser(ArgumentParser):
                 help="Show warnings only, and no progress bars.",
             )
         where = "show the traceback of an error."
-        if "debug" in known:  # of `TrainingArguments`
+        if "debug" in self.options:  # of `TrainingArguments`
             debug = next(action for action in self.flags if action.dest == "debug")
             debug.help, debug.metavar = f"Without a value: {where} With a value: {debug.help}", "[OPTION]"
         else:
@@ -177,25 +181,26 @@ class CommandParser(ArgumentParser):
         self.add_argument("--help_all", action="help", help="Explain every flag, inherited ones too.")
         self.add_argument("-h", "--help", action="help", help=f"Explain flags in at most {_MAX_LINES} lines.")
 
-    def _add_option(self, declared: Field) -> None:
+    def _add_option(self, declared: Field, hint: Any) -> None:
         """Add the flag of an option; for one that is on by default, also the one that turns it off."""
-        name, words, default = declared.name, (declared.type, *get_args(declared.type)), default_of(declared)
+        name, default = declared.name, default_of(declared)
         shown = ("help", "metavar", "nargs", "const", "choices")
         settings: dict[str, Any] = {key: declared.metadata[key] for key in shown if key in declared.metadata}
-        choices = next((get_args(part) for part in words if get_origin(part) is Literal), settings.get("choices"))
-        element = next((get_args(part)[0] for part in words if get_origin(part) is list), None)
-        if element is not None:
-            settings |= {"nargs": "+", "type": element}
-        elif bool in words:
-            settings |= {"nargs": "?", "const": True, "type": string_to_bool}
-        elif choices:
-            settings["type"] = _choice_of(choices)
+        members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        parts = [part for part in members if part is not NoneType]
+        kind = parts[0] if len(parts) == 1 else bool if bool in parts else str  # a text may mean any of several types
+        if get_origin(kind) is list:
+            kind, settings["nargs"] = get_args(kind)[0], "+"
+        if get_origin(kind) is Literal:
+            settings["choices"] = get_args(kind)
+        if kind is bool:
+            settings = {"nargs": "?", "const": True} | settings | {"type": string_to_bool}
+        elif "choices" in settings:
+            settings["type"] = _choice_of(settings["choices"])
         else:
-            settings["type"] = next(kind for kind in (int, float, str) if kind in words)
-        if choices:
-            settings["choices"] = choices
+            settings["type"] = kind if kind in (int, float) else str
         self.add_argument(f"--{name}", **settings, default=None if default is MISSING else default)
-        if bool in words and default is True:
+        if kind is bool and default is True:
             self.add_argument(
                 f"--no_{name}", action="store_false", dest=name, default=True, help=f"Turn --{name} off."
             )
@@ -223,11 +228,11 @@ class CommandParser(ArgumentParser):
         values = {name: value for name, value in vars(known).items() if value is not _UNSET}
         settings, of_other = _read_settings(paths[0], self) if paths else ({}, {})
         if of_other:
-            settings |= self.command.load()[0].of_training(of_other)
-        for name in superseded(self.options_class, values, settings):
+            settings |= self.kind.of_training(of_other)
+        for name in superseded(self.kind, values, settings):
             settings.pop(name, None)
         values = settings | values
-        missing = missing_options(self.options_class, values) if flags != words else ()
+        missing = missing_options(self.kind, values) if flags != words else ()
         required = [option.name for option in missing if getattr(option, "required", None)]
         for name in [name for name in self.positional if name in required][:1]:
             order = " ".join(self.positional).upper()
@@ -282,21 +287,20 @@ class CommandParser(ArgumentParser):
 
     def flags_by_group(self, every_flag: bool = False) -> dict[Group, list[Action]]:
         """The flags of each group in their order, without those that a required one rules out."""
-        known = self.options_class.__dataclass_fields__
-        usual = self.command.usual.split()
+        known, usual = self.options, self.command.usual.split()
         places = {name: place for place, name in enumerate(known)} | {name: place for place, name in enumerate(usual)}
         is_required = {
             flag.dest: flag.dest in known
-            and (default_of(known[flag.dest]) is MISSING or known[flag.dest].required is True)
+            and (default_of(known[flag.dest]) is MISSING or getattr(known[flag.dest], "required", None) is True)
             for flag in self.flags
         }
-        ruled_out = superseded(self.options_class, {name: True for name, needed in is_required.items() if needed}, {})
+        ruled_out = superseded(self.kind, {name: True for name, needed in is_required.items() if needed}, {})
         groups: dict[Group, list[tuple[Any, Action]]] = {group: [] for group in Group}
         for action in map(copy.copy, self.flags):
             each = known.get(action.dest)
             if action.dest in ruled_out:
                 continue
-            if each and not every_flag and each.metadata.get("inherited"):
+            if each and not every_flag and is_inherited(each):
                 action.help = f"{(action.help or '').partition('. ')[0].rstrip('.')}."
             if not every_flag and len(list(action.choices or ())) > _MAX_CHOICES:
                 action.choices = None
@@ -344,35 +348,19 @@ def _given(flags: Sequence[str]) -> set[str]:
     return {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
 
 
-def check_flags(name: str, flags: list[str]) -> tuple[dict[str, Any], Any]:
-    """Set up the output, and check what can be checked without the command: what is required, ranges, rules.
-
-    Returns:
-        The values that are given, for the class of the command's arguments, and all of them as `options_class`.
-    """
+def parse_flags(name: str, flags: list[str]) -> Any:
+    """The settings of a command, as its flags say, checked as far as options alone tell; sets up the output."""
     parser = CommandParser(name)
     values = parser.given(flags)
-    known = parser.options_class.__dataclass_fields__
     set_up_output(quiet := values.get("quiet", False))
-    if quiet and "disable_tqdm" in known:
+    values = {name: value for name, value in values.items() if name in parser.options}
+    if quiet and "disable_tqdm" in parser.options:
         values["disable_tqdm"] = True
-    values = {name: value for name, value in values.items() if name in known}
-    if missing := missing_options(parser.options_class, values):
+    if missing := missing_options(parser.kind, values):
         raise SettingError(not_set(missing, f"{parser.prog} {parser.command.example}"))
-    options = parser.options_class(**values)
-    declared = options_of(parser.options_class)
-    check_choices(
-        parser.options_class, {key: value for key, value in values.items() if is_other(value, declared[key])}
-    )
-    with without_warnings():  # the class of the arguments checks them again
-        check_options(options)
-    return values, options
-
-
-def parse_flags(name: str, flags: list[str]) -> Any:
-    """The arguments of a command, as its flags say."""
-    values, _ = check_flags(name, flags)
-    return arguments_of(COMMANDS[name].load()[0], values)
+    settings = assemble(parser.kind, values)
+    check_options(settings)
+    return settings
 
 
 def _unknown(word: str, parser: CommandParser) -> str:
@@ -385,7 +373,7 @@ def _unknown(word: str, parser: CommandParser) -> str:
 
 def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], dict[str, Any]]:
     """Read a file's or recipe's settings: the command's, and those that only the command of `config_of` knows."""
-    own, nullable = _settable(parser), may_be_none(parser.options_class)
+    own, nullable = _settable(parser), may_be_none(parser.kind)
     others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
     of_other: dict[str, Any] = {}
@@ -398,7 +386,7 @@ def _read_settings(path: str, parser: CommandParser) -> tuple[dict[str, Any], di
     if parser.command.config_of and not nodes.keys() <= own.keys():
         other = CommandParser(parser.command.config_of)
         others = _settable(other)
-        nullable = nullable - others.keys() | may_be_none(other.options_class)
+        nullable = nullable - others.keys() | may_be_none(other.kind)
     unknown = sorted(nodes.keys() - own.keys() - others.keys())
     if unknown and _config_file(path).parent == _RECIPES:
         command = next((name for name in ("ablation", "glue") if path.startswith(name)), "pretrain")
@@ -460,15 +448,15 @@ def _value_of(path: str, node: Any, action: Action, parser: CommandParser) -> An
 # Completion: a script of all names, so that it is immediate and imports nothing. It is generated by shtab.
 
 
-@dataclass
-class CompletionArguments(Settings):
+@dataclass(frozen=True, kw_only=True)
+class CompletionSettings(Parts):
     """Settings of `print_completion`."""
 
     group = Group.INPUT
     shell: Literal["bash", "zsh", "tcsh"] = option(help="The shell.", positional=1)
 
 
-def print_completion(arguments: CompletionArguments) -> str:
+def print_completion(arguments: CompletionSettings) -> str:
     """Print, and return, a script for a shell to read when it starts."""
     try:
         import shtab

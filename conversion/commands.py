@@ -4,15 +4,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ..files.settings import flat
 from .from_google import convert_google_checkpoint
 from .graph_export import export_onnx, export_openvino
-from .options import (
-    ConvertBertArguments,
-    ConvertGoogleArguments,
-    ConvertOnnxArguments,
-    ConvertOpenVinoArguments,
-    ConvertToBertArguments,
-    ConvertToGoogleArguments,
+from .settings import (
+    ConvertBertSettings,
+    ConvertGoogleSettings,
+    ConvertOnnxSettings,
+    ConvertOpenVinoSettings,
+    ConvertToBertSettings,
+    ConvertToGoogleSettings,
 )
 from .to_google import export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
@@ -21,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 def _command(convert: Callable[..., Any], kind: type) -> Callable[[Any], Any]:
-    """The command of a conversion, which takes an object of arguments and shows the report."""
+    """The command of a conversion, which takes its settings and shows the report."""
 
     def run(arguments: Any) -> Any:
         """Convert, and show the report."""
-        options = dict(vars(arguments))
+        options = flat(arguments)
         places = [options.pop(name) for name in ("source", "model", "output_dir", "output") if name in options]
         report = convert(*places, **options)
         logger.info(str(report))
@@ -35,9 +36,9 @@ def _command(convert: Callable[..., Any], kind: type) -> Callable[[Any], Any]:
     return run
 
 
-convert_google = _command(convert_google_checkpoint, ConvertGoogleArguments)
-convert_to_google = _command(export_google_checkpoint, ConvertToGoogleArguments)
-convert_bert = _command(from_transformers_bert, ConvertBertArguments)
-convert_to_bert = _command(to_transformers_bert, ConvertToBertArguments)
-convert_onnx = _command(export_onnx, ConvertOnnxArguments)
-convert_openvino = _command(export_openvino, ConvertOpenVinoArguments)
+convert_google = _command(convert_google_checkpoint, ConvertGoogleSettings)
+convert_to_google = _command(export_google_checkpoint, ConvertToGoogleSettings)
+convert_bert = _command(from_transformers_bert, ConvertBertSettings)
+convert_to_bert = _command(to_transformers_bert, ConvertToBertSettings)
+convert_onnx = _command(export_onnx, ConvertOnnxSettings)
+convert_openvino = _command(export_openvino, ConvertOpenVinoSettings)

@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 
 from ..files.checkpoint import WEIGHTS_FILE, read_json_object
 from ..files.errors import SettingError, worded
+from ..files.settings import build
 from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
@@ -21,7 +22,7 @@ from ..tokenization.vocab import looks_accented, looks_cased
 from .google_source import ConversionPlan, GoogleSource, GoogleVariables, open_source, plan_conversion
 from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, SLOTS, WeightRow, find_head, name_in_model, sizes_of
 from .model_folder import ModelFolder, new_model_folder
-from .options import ConvertGoogleArguments
+from .settings import ConvertGoogleSettings
 from .tensorflow import TensorBundle
 from .verification import ConversionReport, require, verify_against_google, write_conversion_report
 
@@ -52,7 +53,8 @@ def convert_google_checkpoint(
         ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
             other files.
     """
-    settings = ConvertGoogleArguments(source=os.fspath(source), output_dir=os.fspath(output_dir), head=head, **options)
+    places = {"source": os.fspath(source), "output_dir": os.fspath(output_dir)}
+    settings = build(ConvertGoogleSettings, {**places, "head": head, **options})
     head = find_head(head) if head else None
     with open_source(source) as found, new_model_folder(output_dir, settings.overwrite, source) as folder:
         variables = GoogleVariables(found.prefix)
@@ -124,7 +126,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
 
 
 def _name_labels(
-    settings: ConvertGoogleArguments, head: str, hidden_size: int, variables: GoogleVariables
+    settings: ConvertGoogleSettings, head: str, hidden_size: int, variables: GoogleVariables
 ) -> tuple[list[str], str]:
     """Return the names of a classifier's classes in the order of its rows, and a note on where they come from."""
     number = variables.num_labels(hidden_size)
@@ -165,7 +167,7 @@ def _initialize(rows: Iterable[WeightRow], config: MyBertConfig, seed: int) -> I
 
 
 def _write_tokenizer(
-    folder: Path, found: GoogleSource, bundle: TensorBundle, config: MyBertConfig, settings: ConvertGoogleArguments
+    folder: Path, found: GoogleSource, bundle: TensorBundle, config: MyBertConfig, settings: ConvertGoogleSettings
 ) -> list[str]:
     path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
     do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents

@@ -25,11 +25,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import ModelOutput
 
 from ..files.checkpoint import OPENVINO_FILE, TASK_RECORD
-from ..files.documents import Corpus, DocumentSettings
+from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.errors import SettingError, how_to_install
 from ..files.loading import longest_sequence
+from ..files.options import settings_of
 from ..files.output import write_json
 from ..files.processes import no_warnings
+from ..files.settings import build
 from ..files.text import PAIR_SEPARATOR
 from ..modeling_mybert import MyBertForSequenceClassification, MyBertPreTrainedModel, flat_indices
 from ..modeling_mybert.inputs_mybert import unmask_empty_rows
@@ -39,7 +41,7 @@ from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .key_map import HEADS
 from .model_folder import EncoderFolder, ModelFolder, new_model_folder, open_model_folder
-from .options import ConvertOnnxArguments, ConvertOpenVinoArguments
+from .settings import ConvertOnnxSettings, ConvertOpenVinoSettings
 from .transformers_bert import copy_what_goes_along
 from .verification import INPUTS, REPORT_FILE, SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
 
@@ -90,7 +92,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         raise ImportError(
             f"ONNX export needs onnx, onnxruntime and onnxscript: {how_to_install('onnx')} ({error})."
         ) from error
-    settings = ConvertOnnxArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    settings = build(ConvertOnnxSettings, places | options)
     return _export(settings, _write_onnx)
 
 
@@ -120,7 +123,8 @@ def export_openvino(
         ImportError: If openvino, or nncf for int8, is missing.
     """
     import_openvino()
-    settings = ConvertOpenVinoArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    settings = build(ConvertOpenVinoSettings, places | options)
     if settings.dtype == "int8":
         try:
             import nncf  # noqa: F401
@@ -130,7 +134,7 @@ def export_openvino(
 
 
 def _export(
-    settings: ConvertOnnxArguments | ConvertOpenVinoArguments, write: Callable[..., dict[str, Any]]
+    settings: ConvertOnnxSettings | ConvertOpenVinoSettings, write: Callable[..., dict[str, Any]]
 ) -> GraphReport:
     """Write graphs by `write`, which returns a function for each file that computes a batch; compare them."""
     source = open_model_folder(settings.model)
@@ -185,10 +189,10 @@ def _tokenized(
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
     inputs: Sequence[str],
-    settings: ConvertOnnxArguments | ConvertOpenVinoArguments,
+    settings: ConvertOnnxSettings | ConvertOpenVinoSettings,
 ) -> list[_Row]:
     """The network's inputs for texts drawn from the given ones."""
-    reading = DocumentSettings(encoding=settings.encoding, text_column=settings.text_column)
+    reading = DocumentSettings(**settings_of(SourceSettings, settings.reading))
     texts = [replace_lone_surrogates(text) for _, text in Corpus(settings.data, reading).texts()]
     texts = random.Random(0).sample(texts, min(len(texts), _CALIBRATING + _COMPARED))
     record = source.config.get(TASK_RECORD) or {}
@@ -279,7 +283,7 @@ def _write_openvino(
     source: ModelFolder | EncoderFolder,
     inputs: Sequence[str],
     folder: Path,
-    settings: ConvertOpenVinoArguments,
+    settings: ConvertOpenVinoSettings,
     rows: list[_Row],
 ) -> dict[str, Any]:
     openvino = import_openvino()
@@ -316,7 +320,7 @@ def _write_onnx(
     source: ModelFolder | EncoderFolder,
     inputs: Sequence[str],
     folder: Path,
-    settings: ConvertOnnxArguments,
+    settings: ConvertOnnxSettings,
     rows: list[_Row],
 ) -> dict[str, Any]:
     path, files = folder / ONNX_FILE, [ONNX_FILE]

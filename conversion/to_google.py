@@ -13,12 +13,13 @@ import numpy as np
 from ..files.checkpoint import companion_files
 from ..files.errors import SettingError
 from ..files.output import output_to, write_json, write_lines
+from ..files.settings import build
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
 from .model_folder import ModelFolder
-from .options import ConvertToGoogleArguments
+from .settings import ConvertToGoogleSettings
 from .tensorflow import bundle_files, write_tensor_bundle
 from .verification import ConversionReport, require, verify_conversion
 
@@ -49,7 +50,7 @@ def export_google_checkpoint(
         ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
             does not have the activation, or one of the files exists.
     """
-    settings = ConvertToGoogleArguments(model=os.fspath(model_dir), output=os.fspath(prefix), **options)
+    settings = build(ConvertToGoogleSettings, {"model": os.fspath(model_dir), "output": os.fspath(prefix), **options})
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
     prefix = Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
     folder = ModelFolder(model_dir)

@@ -23,10 +23,11 @@ from ..files.checkpoint import (
     read_json_object,
 )
 from ..files.output import write_json
+from ..files.settings import build
 from ..tokenization import MyBertTokenizer
 from .key_map import find_head, name_in_model
 from .model_folder import EncoderFolder, ModelFolder, new_model_folder
-from .options import ConvertBertArguments, ConvertToBertArguments
+from .settings import ConvertBertSettings, ConvertToBertSettings
 from .verification import MODEL_CARD, ConversionReport, require, verify_folder, write_conversion_report
 
 _SETTINGS = "tokenizer_config.json"
@@ -54,7 +55,8 @@ def to_transformers_bert(
     """
     folder = ModelFolder(model_dir)
     folder.require_plain_bert()
-    settings = ConvertToBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), **options)
+    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    settings = build(ConvertToBertSettings, places | options)
     return _convert(folder, "bert", settings)
 
 
@@ -77,14 +79,15 @@ def from_transformers_bert(
         ValueError: If the folder is incomplete or has features that MyBERT lacks, the result differs, or `output_dir`
             contains other files.
     """
-    settings = ConvertBertArguments(model=os.fspath(model_dir), output_dir=os.fspath(output_dir), head=head, **options)
+    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    settings = build(ConvertBertSettings, {**places, "head": head, **options})
     check_available(model_dir)
     folder = ModelFolder(Checkpoint(model_dir).local_folder(_HUB_FILES), find_head(head) if head else None)
     return _convert(folder, "mybert", settings)
 
 
 def _convert(
-    folder: ModelFolder, model_type: str, settings: ConvertBertArguments | ConvertToBertArguments
+    folder: ModelFolder, model_type: str, settings: ConvertBertSettings | ConvertToBertSettings
 ) -> ConversionReport:
     folder.configuration()  # raises an error if MyBERT does not support it
     folder.load_tokenizer()  # raises an error if it is not there, or does not belong to the model

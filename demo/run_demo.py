@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
@@ -19,17 +19,18 @@ from ..files.checkpoint import read_log_history
 from ..files.errors import SettingError
 from ..files.machine import duration
 from ..files.moves import finish_moves
-from ..files.options import ABOVE_0, AT_LEAST_1, Group, Settings, option
 from ..files.output import check_output_folder, folder_written_beside, locked, write_json, write_lines
 from ..files.tables import write_separated
 from ..files.text import expand_paths
 from ..finetuning import FinetuneSettings, FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, PretrainSettings, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
-from ..tokenization.learning import VocabularySettings, choose_alphabet
+from ..tokenization import VocabularySettings
+from ..tokenization.learning import choose_alphabet
 from .docstrings import collect_docstrings
 from .guesses import Guess, MaskedWord, draw_words, guess_words, in_proportion
 from .result_picture import draw_result, excerpt
+from .settings import DemoSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,39 +48,7 @@ MIN_DOCUMENTS = 10  # per source; the documents of a smaller one are split into 
 Sources = dict[str, list[list[str]]]
 
 
-@dataclass
-class DemoArguments(Settings):
-    """Settings of `demo`."""
-
-    group = Group.TRAINING
-    output_dir: str = option(
-        "demo_output", "Folder for everything the demo makes.", group=Group.INPUT, comes_last=True
-    )
-    text: list[str] = option(
-        [],
-        "Your text instead of the docstrings of Python's library and the installed packages: files or folders, one "
-        "sentence or paragraph per line, a blank line between documents. The classifier learns which file a passage "
-        "is from; of a single file, which of its longest documents.",
-        group=Group.INPUT,
-        positional=1,
-        reads="text",
-    )
-    encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
-    vocab_size: int | None = option(
-        None,
-        "Entries of the vocabulary (default: 6000, or more for a script of many characters).",
-        group=Group.VOCABULARY,
-    )
-    pretraining_steps: int = option(2500, "Steps of pretraining.", AT_LEAST_1)
-    finetuning_epochs: float = option(2.0, "Epochs of fine-tuning.", ABOVE_0)
-    seed: int = option(42, "Seed of every random choice.")
-    overwrite: bool = option(
-        False, "Replace an earlier demo in the output folder.", group=Group.INPUT, comes_last=True
-    )
-    disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
-
-
-def demo(arguments: DemoArguments) -> dict[str, Any]:
+def demo(arguments: DemoSettings) -> dict[str, Any]:
     """Run the whole pipeline of a BERT; return the report, or only `interrupted`.
 
     The output folder contains `text/` and `task/` (the training data, and the held-out words to guess), `pretrained/`
@@ -143,7 +112,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
 
 
 def _train(
-    arguments: DemoArguments,
+    arguments: DemoSettings,
     sources: Sources,
     task: dict[str, list[tuple[str, str]]],
     words: Sequence[MaskedWord],
@@ -176,12 +145,12 @@ def _train(
     return None if any(metrics["interrupted"] for metrics in results.values()) else results
 
 
-def _settings(arguments: DemoArguments) -> dict[str, Any]:
+def _settings(arguments: DemoSettings) -> dict[str, Any]:
     """The settings that a call must share with an interrupted one to continue it."""
     return {name: value for name, value in asdict(arguments).items() if name not in ("overwrite", "disable_tqdm")}
 
 
-def _check_place(arguments: DemoArguments) -> list[str]:
+def _check_place(arguments: DemoSettings) -> list[str]:
     """Check the output folder; return the name patterns of what an earlier demo left that is to be deleted."""
     output_dir = Path(arguments.output_dir)
     finish_moves(output_dir)
@@ -209,7 +178,7 @@ def _own_names(report: Mapping[str, Any]) -> list[str]:
     return [REPORT, PICTURE, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", WORDS, *RUN_FOLDER]
 
 
-def _read(arguments: DemoArguments) -> Sources:
+def _read(arguments: DemoSettings) -> Sources:
     """Read the docstrings of the installed packages, or the user's files (each document of a single one)."""
     if not arguments.text:
         packages = collect_docstrings(show_progress=not arguments.disable_tqdm)
@@ -311,7 +280,7 @@ def _vocabulary_size(sources: Sources) -> int:
     return max(6000, 3000 + 2 * len(choose_alphabet(words, VocabularySettings.character_coverage)))
 
 
-def _pretraining(arguments: DemoArguments, files: list[Path], sources: Sources) -> PretrainSettings:
+def _pretraining(arguments: DemoSettings, files: list[Path], sources: Sources) -> PretrainSettings:
     steps = arguments.pretraining_steps
     return PretrainingArguments(
         text=[str(path) for path in files],
@@ -346,7 +315,7 @@ def _pretraining(arguments: DemoArguments, files: list[Path], sources: Sources) 
     )
 
 
-def _finetuning(arguments: DemoArguments, name: str) -> FinetuneSettings:
+def _finetuning(arguments: DemoSettings, name: str) -> FinetuneSettings:
     output_dir = Path(arguments.output_dir)
     return FinetuningArguments(
         model=str(output_dir / "pretrained"),

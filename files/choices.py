@@ -59,11 +59,6 @@ def choice(usual: type, name: str = "", default: str = "", help: str = "", **mor
 
 @functools.cache
 def _choices_of(kind: Any) -> dict[str, Choice]:
-    if (choices := getattr(kind, "choices", None)) is not None:  # of a table, see `command_line`
-        return {
-            field: Choice(flag, tuple(Alternative(*map(_tuple, each)) for each in alternatives))
-            for field, (flag, alternatives) in choices.items()
-        }
     hints = get_type_hints(kind)
     choices = {}
     for each in fields(kind):
@@ -81,10 +76,6 @@ def _choices_of(kind: Any) -> dict[str, Choice]:
             )
             choices[each.name] = Choice(None if flag is None else flag.name, tuple(alternatives))
     return choices
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 choices_of: Callable[[Any], dict[str, Choice]] = _choices_of

@@ -15,7 +15,8 @@ from typing import Literal, TypeVar
 
 from .cleaning import CLEANERS, require_cleaners
 from .errors import SettingError, Wording, abbreviated, worded
-from .options import Group, Settings, option
+from .options import Group, option
+from .settings import Part
 from .source import HUB, FileSource, HubSplit, InMemoryData, Source
 from .text import (
     COMPRESSED_SUFFIXES,
@@ -202,8 +203,8 @@ _ENDS = {
 }
 
 
-@dataclass(kw_only=True)
-class SourceSettings(Settings):
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings(Part):
     """The location of text in a file."""
 
     group = Group.READING
@@ -212,7 +213,7 @@ class SourceSettings(Settings):
     text_column: str = option("text", "Column of the text in tables (review.text in nested JSON) and on the Hub.")
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TextSettings(SourceSettings):
     """Settings for reading text."""
 
@@ -230,13 +231,14 @@ class TextSettings(SourceSettings):
         decides="if_not_default",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         if unknown := [name for name in self.clean if name not in CLEANERS]:
             raise SettingError("clean", unknown[0], known=CLEANERS, verb="has")
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class DocumentSettings(TextSettings):
     """Settings for reading text as documents of sentences."""
 
@@ -252,9 +254,9 @@ class DocumentSettings(TextSettings):
         None, r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."
     )
 
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         self.heading()
 
     def heading(self) -> re.Pattern[str] | None:

@@ -248,7 +248,7 @@ def check_options(settings: Any) -> None:
     options = options_of(kind)
     values = {name: getattr(settings, name) for name in options}
     for name, value in in_lists(kind, values).items():
-        if value is not values[name]:
+        if value is not values[name] and not kind.__dataclass_params__.frozen:
             values[name] = value
             setattr(settings, name, value)
     if missing := missing_options(kind, values):
@@ -348,6 +348,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    def check(self) -> None:
+        """Values are checked when they are set."""
 
 
 def check_number(name: str, value: float | None, limits: Range) -> None:

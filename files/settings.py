@@ -57,8 +57,19 @@ class Parts:
         return in_lists(cls, given)
 
     def check(self) -> None:
-        """Reject (ValueError) values that do not go together."""
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Options that are also a value of their own, as of a corpus: checked when they are made."""
+
+    def __post_init__(self) -> None:
         check_options(self)
+        self.check()
+
+    def check(self) -> None:
+        """Reject (ValueError) values that do not go together, beyond what options declare."""
 
 
 def further(of: type) -> Any:
@@ -76,6 +87,7 @@ def build(kind: type[K], given: Mapping[str, Any]) -> K:
     """
     settings = assemble(kind, given)
     if isinstance(settings, Parts):
+        check_options(settings)
         settings.check()
     return settings
 
@@ -84,7 +96,7 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
     """Make settings from values by option, as `build`, without the check of what goes together."""
     root: Any = kind
     if not issubclass(kind, Parts):
-        return root(**given)
+        return root(**in_lists(kind, dict(given)))
     options, holders, hints = options_of(kind), holders_of(kind), get_type_hints(kind)
     if unknown := [name for name in given if name not in options]:
         near = difflib.get_close_matches(unknown[0], options, n=1)

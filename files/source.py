@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .conll import Layout, layout_of, read_conll
-from .errors import how_to_install, refuse_address
+from .errors import SettingError, how_to_install, refuse_address
 from .tables import (
     USUAL,
     Reading,
@@ -92,6 +92,14 @@ def sources_of(data: Any, name: str, in_parts: bool = True) -> list[Any]:
     if isinstance(data, Mapping) and in_parts:
         return [InMemoryData(name, table, str(part)) for part, table in data.items()]
     return [InMemoryData(name, list(data) if isinstance(data, Iterator) else data)]
+
+
+def source_of(data: Any, name: str) -> Any:
+    """The data of an argument for a single data set, see `sources_of`; None if there is none."""
+    sources = sources_of(data, name, in_parts=False)
+    if len(sources) > 1:
+        raise SettingError.worded("{:option} is {}; expected one file.", name, ", ".join(map(str, sources))[:160])
+    return sources[0] if sources else None
 
 
 def files_of(sources: Iterable[Any]) -> list[str]:

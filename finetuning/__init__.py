@@ -5,13 +5,18 @@ from typing import TYPE_CHECKING
 from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
-    from .comparison import CompareArguments, compare, compare_files
-    from .distillation import DistillationArguments, DistillSettings, distill
-    from .features import FEATURES, TABLE_7, FeatureTagger
-    from .prediction.prediction_run import PredictArguments, predict, predict_files
+    from .commands import evaluate, evaluate_model, extract_features
+    from .comparison import compare, compare_files
+    from .distill_settings import DistillSettings
+    from .distillation import DistillationArguments, distill
+    from .feature_table import FEATURES, TABLE_7
+    from .features import FeatureTagger
+    from .prediction.prediction_run import predict, predict_files
     from .prediction.predictor import Predictor, tag_words
-    from .prediction.sentence_scoring import ScoreArguments, score, score_files
+    from .prediction.sentence_scoring import score, score_files
+    from .settings.evaluation import CompareArguments, CompareSettings, EvaluateArguments, EvaluateSettings
+    from .settings.features import FeaturesArguments, FeaturesSettings
+    from .settings.prediction import PredictArguments, PredictSettings, ScoreArguments, ScoreSettings
     from .tasks.registry import TASKS
     from .tasks.task import Task
     from .training.finetune_settings import FinetuneSettings
@@ -23,17 +28,22 @@ __all__ = [
     "TABLE_7",
     "TASKS",
     "CompareArguments",
+    "CompareSettings",
     "DistillSettings",
     "DistillationArguments",
     "EvaluateArguments",
+    "EvaluateSettings",
     "FeatureTagger",
     "FeaturesArguments",
+    "FeaturesSettings",
     "FinetunePlan",
     "FinetuneSettings",
     "FinetuningArguments",
     "PredictArguments",
+    "PredictSettings",
     "Predictor",
     "ScoreArguments",
+    "ScoreSettings",
     "Task",
     "compare",
     "compare_files",

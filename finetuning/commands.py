@@ -2,33 +2,32 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import save_file
 
-from ..files.checkpoint import COMPANIONS, check_available
-from ..files.documents import Corpus, DocumentSettings, SourceSettings
+from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
+from ..files.documents import Corpus, DocumentSettings
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer, longest_sequence
-from ..files.options import Group, Range, check_number, option
+from ..files.options import Range, check_number
 from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
 from ..files.processes import leave_standard_output
-from ..files.source import Source, files_of, sources_of
+from ..files.source import Source, files_of
 from ..files.tables import json_line
-from ..files.text import PAIR_SEPARATOR
-from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
+from ..files.text import PAIR_SEPARATOR, STDIN
+from ..pipelines.openvino_model import OpenVinoModel, runs_in_openvino
+from ..pipelines.options import Engine
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data import TaskData
+from .feature_table import FEATURES, Features
 from .features import (
-    FEATURES,
-    Features,
     SentenceSettings,
     combine,
     hidden_states,
@@ -41,73 +40,13 @@ from .features import (
 )
 from .heads import check_max_length, heads_of
 from .prediction.predictor import PREDICTION_FILES, REPORT_FILES, load_finetuned_model, write_reports
+from .settings.evaluation import EvaluateArguments, EvaluateSettings
+from .settings.features import FeaturesSettings
 from .tasks.calibration import calibrator_of
-from .tasks.registry import (
-    LENGTH,
-    TASKS,
-    AnswerSettings,
-    InferenceSettings,
-    MeasuredModelArguments,
-    TaskArguments,
-    benchmark_files,
-    evaluation_names,
-)
+from .tasks.registry import evaluation_names
 from .tasks.steps import long_text_lines, read_examples, read_predictions, write_predictions
 
 logger = logging.getLogger(__name__)
-
-STANDARD_OUTPUT = "-"
-
-
-@dataclass
-class EvaluateArguments(EngineOptions, AnswerSettings, MeasuredModelArguments):
-    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `finetune`.
-
-    Raises:
-        ValueError: If a setting is missing or out of range.
-        OSError: If the model folder does not exist.
-    """
-
-    group = Group.INPUT
-    data: list[str] = option(
-        [],
-        "Task data with labels; several files are reported separately.",
-        required=True,
-        positional=1,
-        reads="examples",
-    )
-    model: str | None = option(required="predictions")
-    predictions: str | None = option(
-        None,
-        "Predictions for the data in the benchmark's format, instead of a model.",
-        excludes="model",
-        why="which need no model",
-        reads="file",
-    )
-    output: str = option(STANDARD_OUTPUT, "JSON file to write the metrics to; - prints them.", comes_last=True)
-    predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", idle_with="predictions")
-    report_dir: str | None = option(
-        None,
-        "Folder to write reports to: wrong predictions, the surest first; by class precision, recall, F1 and "
-        "confusion matrix.",
-    )
-    overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        self.data = sources_of(self.data, "data")
-        if self.predictions and len(self.data) > 1:
-            raise SettingError.worded("{predictions} belong to one data file; expected one file in {data}.")
-        super().__post_init__()
-
-    @classmethod
-    def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings from a fine-tuning's settings file; the data is its validation data, or else its test data."""
-        data = settings.get("validation_file") or settings.get("test_file")
-        folder, task = settings.get("data_dir"), TASKS.get(settings.get("task") or TaskArguments.task)
-        if not data and folder and task:
-            data = benchmark_files(folder, task, "validation")
-        return super().of_training(settings) | ({"data": data} if data else {})
 
 
 def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
@@ -120,7 +59,7 @@ def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
         model: Folder or Hub name; task, columns and lengths are stored in it.
         data: A file or a list of files; a `pandas.DataFrame`, a `datasets.Dataset`, an iterable of dictionaries or of
             tuples of text and label; for several data sets, a dictionary by name.
-        **settings: Other fields of `EvaluateArguments`: `task`, `predictions_dir`, `dtype`, ...
+        **settings: Other options of `EvaluateSettings`: `task`, `predictions_dir`, `dtype`, ...
 
     Returns:
         The task's metrics; for several data sets, with the same prefixes as in `finetune`.
@@ -131,7 +70,7 @@ def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
     return _measured(EvaluateArguments(model=str(model), data=data, **settings))
 
 
-def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
+def evaluate_model(arguments: EvaluateSettings) -> dict[str, float]:
     """Evaluate a model, or predictions, and print the metrics as JSON, or write them to a file.
 
     Args:
@@ -145,18 +84,18 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
             predictions do not fit the data, or a file exists that must not be overwritten.
         OSError: If a file cannot be read or written.
     """
-    if arguments.output == STANDARD_OUTPUT:
+    if arguments.output == STDIN:
         leave_standard_output()
     metrics = _measured(arguments)
-    if arguments.output == STANDARD_OUTPUT and arguments.state.is_main_process:
+    if arguments.output == STDIN and arguments.device.state.is_main_process:
         print(json.dumps(metrics, indent=2))
     return metrics
 
 
-def _measured(arguments: EvaluateArguments) -> dict[str, float]:
+def _measured(arguments: EvaluateSettings) -> dict[str, float]:
     """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
-    writes = arguments.output != STANDARD_OUTPUT
+    writes = arguments.output != STDIN
     read = [*files_of(arguments.data), *filter(None, [arguments.model, arguments.predictions])]
     name, taken = Path(arguments.output).name, list[Path]()
     for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
@@ -166,7 +105,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
             check_output_files(there, arguments.overwrite, read)
             taken += [Path(written, name if fnmatch(name, pattern) else pattern) for pattern in patterns]
     check_output_files([arguments.output] if writes else [], arguments.overwrite, [*read, *taken])
-    state = arguments.state
+    state = arguments.device.state
     predictions: dict[str, Sequence[Any]]  # by the name of the data
     if arguments.predictions:
         source = Source.of(arguments.data[0])
@@ -203,82 +142,16 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
-@dataclass(kw_only=True)
-class FeaturesArguments(EngineOptions, InferenceSettings, SourceSettings):
-    """Settings of `extract_features`.
-
-    Raises:
-        ValueError: If a setting is out of range.
-        OSError: If the model folder does not exist.
-    """
-
-    group = Group.INPUT
-    model: str | None = option(None, "Model folder or Hub name.", required=True)
-    text: list[str] = option(
-        [],
-        f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
-        f"separated by{PAIR_SEPARATOR.rstrip()}.",
-        required=True,
-        positional=1,
-        reads="text",
-    )
-    output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True)
-    features: str | None = option(
-        None, f"Which features: {', '.join(FEATURES)} (default: concat_last_four; pooled: last).", group=Group.FEATURES
-    )
-    weights: list[float] | None = option(
-        None, "Weights of a weighted sum, the lowest layer first (default: all equal).", group=Group.FEATURES
-    )
-    max_length: int | None = option(
-        None,
-        "Longest sequence in tokens; longer texts are truncated (default: 128; pooled: the model's limit).",
-        LENGTH,
-        group=Group.SEQUENCES,
-    )
-    overwrite: bool = option(False, "Replace a file written by an earlier call.", comes_last=True)
-    pooling: Literal["mean", "cls", "max", "own"] | None = option(
-        None,
-        "One vector per text: mean or max over its tokens, the first token (cls), or as the model's own "
-        "sentence-transformers files say (default: one vector per token).",
-        group=Group.SEQUENCES,
-    )
-    layer: int | None = option(
-        None,
-        "Hidden states of one layer: 0 is the embeddings, 1 the lowest layer; -1 the last layer, -2 the one below.",
-        group=Group.FEATURES,
-        excludes="features weights",
-    )
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        super().__post_init__()
-        self.checkpoint.check(ask_hub=False, needs_weights=not self.checkpoint.has_graph)
-        if self.layer is None:
-            self.features = self.features or ("last" if self.pooling else "concat_last_four")
-            if self.features not in FEATURES:
-                raise SettingError("features", self.features, known=FEATURES)
-        if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
-            raise SettingError("output", self.output, "a name that ends in .jsonl or .safetensors")
-        if self.weights and self.features and FEATURES[self.features].combination != "weighted":
-            raise SettingError.worded("{weights} are given, but {} is not a weighted sum.", self.features)
-
-
-def _chosen_features(arguments: FeaturesArguments) -> tuple[str, Features]:
-    """The features of the settings, and their name; a ValueError if the model has no such layer."""
-    if arguments.features:
-        return arguments.features, FEATURES[arguments.features]
-    assert arguments.layer is not None
-    depth = arguments.checkpoint.config.num_hidden_layers
-    limits = Range(
-        f"-{depth + 1} to {depth}: {arguments.checkpoint.name} has the embeddings (0) and {depth} layers",
-        *(-depth - 1, depth),
-    )
-    check_number("layer", arguments.layer, limits)
-    layer = arguments.layer % (depth + 1)
+def _features_of_layer(layer: int, checkpoint: Checkpoint) -> tuple[str, Features]:
+    """The states of a layer as features, and their name; a ValueError if the model has no such layer."""
+    depth = checkpoint.config.num_hidden_layers
+    expected = f"-{depth + 1} to {depth}: {checkpoint.name} has the embeddings (0) and {depth} layers"
+    check_number("layer", layer, Range(expected, -depth - 1, depth))
+    layer %= depth + 1
     return f"layer {layer}", Features(layer, layer + 1)
 
 
-def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
+def extract_features(arguments: FeaturesSettings) -> dict[str, int]:
     """Write the features of every token of texts.
 
     Lines and rows without a text are left out. The others keep their number in the input, from 0: `index` in JSON
@@ -304,27 +177,29 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         ValueError: If there is no text, the number of weights is not that of the layers, or the output exists.
         OSError: If a file cannot be read or written.
     """
-    check_output_files([arguments.output], arguments.overwrite, [*files_of(arguments.text), arguments.checkpoint.name])
+    checkpoint = Checkpoint(arguments.model)
+    check_output_files([arguments.output], arguments.overwrite, [*files_of(arguments.text), checkpoint.name])
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
-    checkpoint = arguments.checkpoint
     check_available(checkpoint.name)
-    chosen = _chosen_features(arguments)
+    if arguments.layer is None:
+        name, features = arguments.features_name, FEATURES[arguments.features_name]
+    else:
+        name, features = _features_of_layer(arguments.layer, checkpoint)
     texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
     tokenizer = load_tokenizer(checkpoint)
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    name, features = chosen
     depth = checkpoint.config.num_hidden_layers
     states = features.states(depth)
     encoder: Any
     # A graph has the states of the last layer, or the outputs of a head.
     needs_weights = states != [depth] or bool(heads_of(checkpoint.config) - {""})
     is_free = arguments.engine == "auto" and not checkpoint.has_only_graph
-    engine = "torch" if is_free and needs_weights else arguments.engine
-    if runs_in_openvino(checkpoint, engine, arguments.dtype, arguments.state.device):
+    engine: Engine = "torch" if is_free and needs_weights else arguments.engine
+    if runs_in_openvino(checkpoint, engine, arguments.dtype, arguments.device.state.device):
         encoder = load_encoder_graph(checkpoint, arguments.dtype)
     else:
-        encoder = load_encoder(checkpoint.name, arguments.state.device, arguments.dtype)
+        encoder = load_encoder(checkpoint.name, arguments.device.state.device, arguments.dtype)
     settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
     if arguments.pooling == "own":
         settings = sentence_settings(checkpoint.local_folder(COMPANIONS))

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -12,74 +12,21 @@ import numpy as np
 import torch
 
 from ..files.checkpoint import ALL_WEIGHTS, Checkpoint, distinct_names
-from ..files.errors import SettingError
-from ..files.options import AT_LEAST_1, Group, check_options, option
 from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
-from ..pipelines.openvino_model import EngineOptions, OpenVinoModel, runs_in_openvino
-from .data import listed, source_of
+from ..pipelines.openvino_model import OpenVinoModel
+from .data import listed
 from .prediction.predictor import FinetunedModel, load_finetuned_model
-from .tasks.registry import MeasuredModelArguments
+from .settings.evaluation import CompareArguments, CompareSettings
 from .tasks.steps import long_text_lines, read_examples, read_predictions
 from .tasks.task import Columns, Task
 
 logger = logging.getLogger(__name__)
 
 _TIMED_ROWS, _MIN_TURNS, _MIN_SECONDS = 128, 3, 2.0  # of the measurement of speed
-
-
-@dataclass
-class CompareArguments(EngineOptions, MeasuredModelArguments):
-    """Settings of `compare_files`; in Python, `data` may also be in memory, as in `finetune`.
-
-    Raises:
-        ValueError: If a setting is missing or out of range.
-        OSError: If a model does not exist.
-    """
-
-    group = Group.INPUT
-    model: str | None = option(None, init=False)
-    models: list[str] = option(
-        [],
-        "The two to compare: fine-tuned models (folders or Hub names), or files of predictions in the benchmark's "
-        "format.",
-        required=True,
-        positional=1,
-    )
-    data: list[str] = option([], "Task data with labels, one file.", required=True, reads="examples")
-    output: str | None = option(
-        None, "Table (.tsv, .csv) to write, of the rows that the two predict differently.", comes_last=True
-    )
-    report: str | None = option(None, "JSON file for the report.", comes_last=True)
-    overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
-    num_resamples: int = option(
-        2000, "Bootstrap resamples of the rows, which the intervals come from.", AT_LEAST_1, group=Group.MEASUREMENT
-    )
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at data."""
-        self.data = [data] if (data := source_of(self.data, "data")) else []
-        check_options(self)
-        if len(self.models) != 2:
-            raise SettingError("models", self.models, "two, each a model or a file of predictions")
-        if self.output and Path(self.output).suffix.lower() not in (".tsv", ".csv"):
-            raise SettingError("output", self.output, "a name that ends in .tsv or .csv")
-        if self.task is None and all(Path(name).is_file() for name in self.models):
-            raise SettingError.worded("{task} is not set; expected the task of the two files of predictions.")
-        # The settings of each model, and of a file those of its task, which is the other one's.
-        sides = [None if Path(name).is_file() else self._of(name, self.task) for name in self.models]
-        task = next((side.task_name for side in sides if side), self.task) if None in sides else None
-        self.sides = [side or self._of(None, task) for side in sides]
-        for side in self.sides:
-            if side.model and side.checkpoint.path.is_dir():
-                runs_in_openvino(side.checkpoint, self.engine, self.dtype)
-
-    def _of(self, model: str | None, task: str | None) -> MeasuredModelArguments:
-        given = {each.name: getattr(self, each.name) for each in fields(MeasuredModelArguments)}
-        return MeasuredModelArguments(**given | {"model": model, "task": task})
 
 
 def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -> dict[str, Any]:
@@ -92,7 +39,7 @@ def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -
         first, second: Models, folders or Hub names, or files of predictions that `mybert evaluate` accepts.
         data: A file; a `pandas.DataFrame`, a `datasets.Dataset`, an iterable of dictionaries or of tuples of text and
             label.
-        **settings: Other fields of `CompareArguments`: `task`, `num_resamples`, `output`, ...
+        **settings: Other options of `CompareSettings`: `task`, `num_resamples`, `output`, ...
 
     Returns:
         `names` of the two, called a and b; `rows`, their number, and `differing_rows`; `resamples`; `metrics`, each
@@ -107,7 +54,7 @@ def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -
     return _compared(CompareArguments(models=[str(first), str(second)], data=data, **settings))
 
 
-def compare_files(arguments: CompareArguments) -> dict[str, Any]:
+def compare_files(arguments: CompareSettings) -> dict[str, Any]:
     """Compare two models or files of predictions, print a table, and write the requested files.
 
     Args:
@@ -123,14 +70,14 @@ def compare_files(arguments: CompareArguments) -> dict[str, Any]:
     """
     leave_standard_output()
     report = _compared(arguments)
-    if arguments.state.is_main_process:
+    if arguments.device.state.is_main_process:
         print("\n".join(_lines(report)))
     return report
 
 
-def _compared(arguments: CompareArguments) -> dict[str, Any]:
+def _compared(arguments: CompareSettings) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
-    state, source = arguments.state, Source.of(arguments.data[0])
+    state, source = arguments.device.state, Source.of(arguments.data[0])
     read = [*files_of(arguments.data), *arguments.models]
     with outputs_together() as open_output:
         table, report_file = (
@@ -170,9 +117,9 @@ def _compared(arguments: CompareArguments) -> dict[str, Any]:
     return report
 
 
-def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedModel | None]:
+def _load(arguments: CompareSettings, device: torch.device) -> list[FinetunedModel | None]:
     """The models, of which tasks and classes must be the same; None for a file of predictions."""
-    tasks = [side.resolve_task() for side in arguments.sides]
+    tasks = arguments.tasks()
     kinds = [f"{task.pipeline} ({task.loss.name})" for task in tasks]
     first, second = arguments.models
     if kinds[0] != kinds[1]:
@@ -180,10 +127,10 @@ def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedMo
             f"{first} is for {kinds[0]} and {second} for {kinds[1]}; expected two models of the same task."
         )
     models = [
-        load_finetuned_model(task, side.checkpoint, device, arguments.dtype, arguments.engine, arguments.threads)
-        if side.model
+        load_finetuned_model(task, checkpoint, device, arguments.dtype, arguments.engine, arguments.threads)
+        if checkpoint
         else None
-        for task, side in zip(tasks, arguments.sides, strict=True)
+        for task, checkpoint in zip(tasks, arguments.checkpoints, strict=True)
     ]
     classes = [found.labels.names for found in models if found and found.task.names_outputs]
     if len({frozenset(names) for names in classes}) > 1:
@@ -194,12 +141,12 @@ def _load(arguments: CompareArguments, device: torch.device) -> list[FinetunedMo
     return models
 
 
-def _tasks(arguments: CompareArguments, models: Sequence[FinetunedModel | None]) -> list[Task]:
+def _tasks(arguments: CompareSettings, models: Sequence[FinetunedModel | None]) -> list[Task]:
     """The task of each: of a model its own, of a file that of the other one, without what was fitted to that."""
     tasks = []
     labels = next((found.labels for found in models if found), None)
-    for side, found in zip(arguments.sides, models, strict=True):
-        task = found.task if found else side.resolve_task().with_classes(labels)
+    for default, found in zip(arguments.tasks(), models, strict=True):
+        task = found.task if found else default.with_classes(labels)
         if labels and not found and task.has_classes and task.has_one_class:
             task = replace(task, classes=labels.names)
         tasks.append(task)
@@ -207,7 +154,7 @@ def _tasks(arguments: CompareArguments, models: Sequence[FinetunedModel | None])
 
 
 def _report(
-    arguments: CompareArguments, tasks: Sequence[Task], predictions: Sequence[Sequence[Any]], examples: Sequence[Any]
+    arguments: CompareSettings, tasks: Sequence[Task], predictions: Sequence[Sequence[Any]], examples: Sequence[Any]
 ) -> tuple[dict[str, Any], list[list[str]]]:
     """The comparison of predictions, and the table of the rows in which they differ."""
     names, task = distinct_names(arguments.models), tasks[0]
@@ -238,7 +185,7 @@ def _difference(one: Columns, other: Columns) -> float:
 
 
 def _costs(
-    arguments: CompareArguments, models: Sequence[FinetunedModel | None], examples: Sequence[Any], source: Source
+    arguments: CompareSettings, models: Sequence[FinetunedModel | None], examples: Sequence[Any], source: Source
 ) -> dict[str, dict[str, float | None]]:
     """Size and speed, tokenizing included, of each model: they take turns, and the fastest turn counts."""
     rows = examples[:: -(-len(examples) // _TIMED_ROWS)]
@@ -252,7 +199,8 @@ def _costs(
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():
-        checkpoint = arguments.sides[place].checkpoint
+        checkpoint = arguments.checkpoints[place]
+        assert checkpoint is not None
         is_converted = isinstance(found.model, OpenVinoModel)
         if is_converted:
             assert checkpoint.graph_file is not None

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 
 from ..files.conll import split_words
 from ..files.errors import SettingError, worded
-from ..files.source import FileSource, Source, sources_of
+from ..files.source import FileSource, Source
 from ..files.tables import ALIKE_COLUMNS, LONGEST_NAME, Reading, lacking_columns, names_in, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
@@ -334,14 +334,6 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
             raise row.invalid(f"{str(value)[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
         ordered[index] = row
     return [ordered[index] for index in range(count)]
-
-
-def source_of(data: Any, name: str) -> Any:
-    """The data of an argument for a single data set, see `sources_of`; None if there is none."""
-    sources = sources_of(data, name, in_parts=False)
-    if len(sources) > 1:
-        raise SettingError.worded("{:option} is {}; expected one file.", name, ", ".join(map(str, sources))[:160])
-    return sources[0] if sources else None
 
 
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")

@@ -3,9 +3,8 @@
 import copy
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,11 +32,11 @@ from ..files.checkpoint import (
 )
 from ..files.errors import SettingError, worded
 from ..files.loading import load_model, longest_sequence
-from ..files.options import SHARE, Group, option
 from ..modeling_mybert import MyBertConfig, MyBertPreTrainedModel
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
 from ..pipelines.openvino_model import OpenVinoModel
 from .data import Labels, listed
+from .network_settings import NetworkChanges
 
 logger = logging.getLogger(__name__)
 
@@ -57,36 +56,6 @@ _QUERY_KEY_VALUE = (
     ("attention.self.query", "attention.self.key", "attention.self.value"),
     ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Network:
-    """How a network with a head differs from the model it starts from; by default not at all."""
-
-    group, decides = Group.MODEL, True
-    pooling: Literal["cls", "mean"] | None = option(
-        None,
-        "What a classifier or regression of texts reads: the first token through the pooler, as plain BERTs, or the "
-        "mean of all tokens (default: as in the model's configuration or sentence-transformers files; mean for a "
-        "linear probe).",
-    )
-    dropout: float | None = option(
-        None,
-        "Dropout of hidden states and attention, in [0, 1] (default: the model's own, or 0.1 if new).",
-        SHARE,
-    )
-    new_head: bool = option(False, "Start with a new head even if the model has been fine-tuned.")
-    keep_model_type: bool = option(
-        False, "Train a bert checkpoint with transformers' own class, not with MyBERT.", excludes="pooling=mean"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkChanges(Network):
-    """All differences of a network from the model it starts from."""
-
-    bilstm: bool = False
-    from_scratch: bool = False
 
 
 def load_with_head(

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from itertools import product
 from pathlib import Path
 from typing import TypeVar
@@ -11,60 +11,21 @@ from typing import TypeVar
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
-from ..cards import head_examples
-from ..cards.card import CardContent, HubMetadata, TrainingDescription, describe_model, read_utf8, write_card
+from ..cards import HubMetadata, head_examples
+from ..cards.card import CardContent, TrainingDescription, describe_model, read_utf8, write_card
 from ..files.errors import SettingError
-from ..files.options import Group, option, settings_of
+from ..files.options import settings_of
 from ..files.output import outputs_together
 from ..files.tables import parse_json
-from .publish import (
-    PublicationOptions,
-    UploadOptions,
-    add_benchmark_results,
-    check_benchmark_results,
-    publish,
-    write_publishable,
-)
+from .publishing import add_benchmark_results, check_benchmark_results, publish, write_publishable
+from .settings import CardSettings, PublicationOptions, PushSettings, UploadOptions
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", EvalResult, EvalResultEntry)
 
 
-@dataclass
-class CardArguments(HubMetadata):
-    """Information that is not in the model folder; missing parts are left out of the card."""
-
-    group = Group.CARD
-    model: str = option(
-        help="Model folder; its README.md is written.", group=Group.INPUT, positional=1, reads="model folder"
-    )
-    name: str | None = option(None, "Name of the model (default: that of the folder).")
-    summary: str | None = option(None, "What the model is and is for.")
-    corpus: str | None = option(None, "What it was trained on.")
-    limits: list[str] | None = option(None, "What it is not good for, one text for each limit.")
-    results: str | None = option(
-        None,
-        "JSON file of measured results: a list of objects with task_type, dataset_type, dataset_name, metric_type, "
-        "metric_value and other fields of huggingface_hub's EvalResult.",
-        reads="file",
-    )
-    benchmarks: str | None = option(
-        None,
-        "JSON file of results on benchmarks of the Hub: a list of objects with dataset_id, task_id, value and other "
-        "fields of huggingface_hub's EvalResultEntry; they become .eval_results/*.yaml.",
-        reads="file",
-    )
-    texts: list[str] | None = option(
-        None,
-        "Texts for the example: one, with [MASK] for fill-mask; two sentences; question and context; prompt and "
-        "choices (default: invented English ones).",
-    )
-    examples: bool = option(True, "Run the head's pipelines and show what they print; --no_examples does not.")
-    overwrite: bool = option(False, "Replace an existing README.md.", group=Group.INPUT, comes_last=True)
-
-
-def make_card(arguments: CardArguments) -> Path:
+def make_card(arguments: CardSettings) -> Path:
     """Run `mybert card`: write a model folder's `README.md`, or add metadata to an existing one; return its path.
 
     Raises:
@@ -90,7 +51,7 @@ def make_card(arguments: CardArguments) -> Path:
                 results=_read_results(arguments.results, EvalResult) if arguments.results else (),
                 examples=head_examples(model_dir, texts=arguments.texts) if arguments.examples else (),
                 limits=arguments.limits or (),
-                **settings_of(HubMetadata, arguments),
+                **settings_of(HubMetadata, arguments.metadata),
             )
             write_card(model_dir, content, open_output(card, overwrite=True))
         add_benchmark_results(open_output, model_dir, entries, arguments.overwrite)
@@ -99,9 +60,9 @@ def make_card(arguments: CardArguments) -> Path:
     return card
 
 
-def _add_metadata(card: Path, arguments: CardArguments, open_output: Callable[..., Path]) -> bool:
+def _add_metadata(card: Path, arguments: CardSettings, open_output: Callable[..., Path]) -> bool:
     """Add to a run's card what the run cannot know, such as its license; return whether anything is added."""
-    added = arguments.known()
+    added = arguments.metadata.known()
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
     changes_text = any(getattr(arguments, name) is not None for name in texts)
     if not added and not changes_text and arguments.benchmarks:
@@ -142,25 +103,12 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
         raise ValueError(f"{path}: {found}.") from error
 
 
-@dataclass
-class PushArguments(UploadOptions):
-    """The model folder to upload, its repository on the Hub, and options."""
-
-    group = Group.INPUT
-    model: str = option(help="MyBERT or BERT model folder; it is not changed.", positional=1, reads="model folder")
-    repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.", positional=2)
-    output_dir: str | None = option(
-        None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
-    )
-    overwrite: bool = option(False, "Replace --output_dir, if a push wrote it.", comes_last=True)
-
-
-def push(arguments: PushArguments) -> str:
+def push(arguments: PushSettings) -> str:
     """Run `mybert push`; return the URL of the commit or pull request, or the folder that was written."""
     if arguments.output_dir:
-        options = settings_of(PublicationOptions, arguments)
+        options = settings_of(PublicationOptions, arguments.upload)
         return str(
             write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite, **options)
         )
-    commit = publish(arguments.model, arguments.repo_id, **settings_of(UploadOptions, arguments))
+    commit = publish(arguments.model, arguments.repo_id, **settings_of(UploadOptions, arguments.upload))
     return str(commit.pr_url or commit.commit_url)

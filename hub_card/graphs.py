@@ -7,7 +7,7 @@ transformers.js, text-embeddings-inference and sentence-transformers read `onnx/
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ..conversion import export_onnx, export_openvino
 from ..conversion.graph_export import INT8_FILE, ONNX_FILE, OnnxModel, digest_in_graph
@@ -16,9 +16,8 @@ from ..conversion.verification import SHAPES, TOLERANCE, GraphReport, compare_ou
 from ..files.checkpoint import OPENVINO_FILE
 from ..files.errors import SettingError, worded
 from ..pipelines import OpenVinoModel
+from .settings import RUNTIMES, Runtime
 
-Runtime = Literal["onnx", "openvino"]
-RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 GRAPH_FILES = tuple(f"{runtime}/*" for runtime in RUNTIMES)
 QUANTIZED_FILE = "model_quantized.onnx"
 

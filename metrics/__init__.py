@@ -4,58 +4,56 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .calibration import (
-    best_f1_threshold,
-    calibration_bins,
-    expected_calibration_error,
-    fit_temperature,
-    fit_thresholds,
-    held_out_labels,
-    held_out_temperatures,
-    log_loss,
-    selective_accuracy,
-    with_temperature,
-)
-from .classification import (
-    GLUE_METRICS,
-    GOOGLE_LABELS,
-    HUB_LABELS,
-    accuracy,
-    errors_of_values,
-    f1,
-    glue_metrics,
-    glue_task_name,
-    google_row_order,
-    has_unnamed_labels,
-    matthews_correlation,
-    pearson,
-    pearson_spearman,
-    require_named_labels,
-    spearman,
-)
-from .language_model import MaskedWords, fitting_words, masked_words, perplexity, word_loss
-from .reports import (
-    ClassReport,
-    class_report,
-    entity_letters,
-    entity_metrics,
-    entity_report,
-    entity_spans,
-    several_labels_report,
-)
-from .resampling import (
-    WeightedMetrics,
-    count_metrics,
-    mcnemar,
-    paired_bootstrap,
-    weighted_mean,
-    weighted_pearson,
-    weighted_spearman,
-)
-from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
+from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     import evaluate
+
+    from .calibration import (
+        best_f1_threshold,
+        calibration_bins,
+        expected_calibration_error,
+        fit_temperature,
+        fit_thresholds,
+        held_out_labels,
+        held_out_temperatures,
+        log_loss,
+        selective_accuracy,
+        with_temperature,
+    )
+    from .classification import (
+        GLUE_METRICS,
+        accuracy,
+        errors_of_values,
+        f1,
+        glue_metrics,
+        glue_task_name,
+        matthews_correlation,
+        pearson,
+        pearson_spearman,
+        spearman,
+    )
+    from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
+    from .language_model import MaskedWords, fitting_words, masked_words, perplexity, word_loss
+    from .reports import (
+        ClassReport,
+        class_report,
+        entity_letters,
+        entity_metrics,
+        entity_report,
+        entity_spans,
+        several_labels_report,
+    )
+    from .resampling import (
+        WeightedMetrics,
+        count_metrics,
+        mcnemar,
+        paired_bootstrap,
+        weighted_mean,
+        weighted_pearson,
+        weighted_spearman,
+    )
+    from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 __all__ = [
     "GLUE_METRICS",
@@ -133,3 +131,6 @@ def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.
     if str(name) not in METRICS:
         raise ValueError(f"unknown metric {name!r}; expected one of {', '.join(METRICS)}.")
     return LocalMetric(str(name), config_name=config_name, **options)
+
+
+__getattr__, __dir__ = lazy_names(__name__)

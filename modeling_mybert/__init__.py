@@ -9,7 +9,7 @@ from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .batch_mybert import flat_indices
-    from .configuration_mybert import MODEL_SIZES, MyBertConfig
+    from .configuration_mybert import MyBertConfig
     from .heads_mybert import (
         MyBertForMultipleChoice,
         MyBertForQuestionAnswering,
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from .linear_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORE_INDEX, cross_entropy, mean_of
+    from .model_sizes import MODEL_SIZES
     from .modeling_mybert import MyBertModel
     from .pretrained_mybert import MyBertPreTrainedModel, auto_map
     from .pretraining_heads_mybert import (

@@ -12,11 +12,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +24,9 @@ from transformers.utils import ModelOutput
 from ..files.checkpoint import BERT_TYPES, OPENVINO_FILE, Checkpoint
 from ..files.errors import SettingError, how_to_install
 from ..files.loading import longest_sequence
-from ..files.options import AT_LEAST_1, Group, option
 from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert.inputs_mybert import Inputs, check_inputs, unmask_empty_rows
+from .options import Engine
 
 logger = logging.getLogger(__name__)
 
@@ -256,34 +254,6 @@ def shared_rows(lengths: Sequence[int] | np.ndarray, longest: int) -> list[list[
             last -= 1
         rows.append(row)
     return rows
-
-
-Engine = Literal["auto", "torch", "openvino"]
-
-
-@dataclass(kw_only=True)
-class EngineOptions:
-    """What computes the network, and with how many threads."""
-
-    group = Group.MODEL
-    engine: Engine = option(
-        "auto",
-        "What computes the network: torch, or openvino on CPUs, for a model with a graph of `mybert convert openvino` "
-        "or `mybert push --graphs openvino`. auto: openvino for such a model, if it is installed.",
-        decides=True,
-        idle_with="predictions",
-    )
-    # PyTorch keeps this number for the whole process.
-    threads: int | None = option(
-        None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1, idle_with="predictions"
-    )
-
-    def __post_init__(self) -> None:
-        """Reject an engine that the model in a folder cannot use, and int8 in PyTorch."""
-        super().__post_init__()  # type: ignore[misc]  # of the other base class
-        model = getattr(self, "model", None)
-        if model and Path(model).is_dir():
-            runs_in_openvino(Checkpoint(model), self.engine, getattr(self, "dtype", None))
 
 
 def runs_in_openvino(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -14,9 +14,7 @@ from ..files.progress import progress_bar
 from ..modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
 from ..modeling_mybert.losses_mybert import full_precision
 from .batching import EXAMPLES_AT_ONCE, longest_input, run_sorted
-
-ScoringMethod = Literal["within_word_l2r", "original"]
-"""Which tokens are masked together with the one to predict."""
+from .options import ScoringMethod
 
 _Row = tuple[np.ndarray, np.ndarray, int]  # a text's token ids, the ends of `_word_ends`, and which token is predicted
 _TIE = 1e-4  # nats

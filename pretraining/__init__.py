@@ -9,16 +9,18 @@ from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ..files.text import split_sentences
-    from .adaptation import AdaptArguments, AdaptSettings, adapt
+    from ..modeling_mybert.model_sizes import MODEL_SIZES
+    from .adapt_settings import AdaptSettings
+    from .adaptation import AdaptArguments, adapt
     from .build_store import StoreShards, build_token_store, inspect_corpus, read_documents
-    from .commands import DataArguments, prepare_data
+    from .commands import prepare_data
     from .dataset import PretrainingDataset
-    from .filtering import CorpusFilter, FilterReport, FilterSettings
+    from .filtering import CorpusFilter, FilterReport
     from .masking import PretrainingCollator, mask_tokens
     from .plan import PretrainingArguments, PretrainPlan, plan_pretraining
-    from .pretrain_settings import MODEL_SIZES, PretrainSettings
+    from .pretrain_settings import PretrainSettings
     from .run import pretrain
-    from .settings import ExampleSettings, MaskingRates, StoreSettings
+    from .settings import DataArguments, DataSettings, ExampleSettings, FilterSettings, MaskingRates, StoreSettings
     from .token_store import StoreSummary, TokenStore
     from .trainer import PretrainingTrainer
 
@@ -28,6 +30,7 @@ __all__ = [
     "AdaptSettings",
     "CorpusFilter",
     "DataArguments",
+    "DataSettings",
     "ExampleSettings",
     "FilterReport",
     "FilterSettings",

@@ -23,17 +23,13 @@ from ..files.options import settings_of
 from ..files.output import check_output_files, reserved, written_beside
 from ..files.processes import fitting_processes, map_in_processes
 from ..files.progress import progress_bar
+from ..files.settings import build
 from ..files.source import InMemoryData, is_frame, rows_of_batch, with_columns
 from ..files.text import new_digest, split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
-from .filtering import (
-    REASONS,
-    CorpusFilter,
-    FilterReport,
-    FilterSettings,
-    documents_of_lines,
-)
-from .settings import StoreSettings
+from .filtering import CorpusFilter, FilterReport, documents_of_lines
+from .scripts import canonical_names
+from .settings import REASONS, FilterSettings, StoreSettings
 from .token_store import (
     FILTERS,
     FORMAT,
@@ -85,7 +81,7 @@ def build_token_store(
         path: The file to write, which appears when complete; with several shards, their folder.
         overwrite: Whether to replace an existing token store; other files, and links, are never replaced.
         show_progress: Whether to show a progress bar.
-        settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
+        settings: Options of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
             (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
             "files": a part of the files), `append`, and `filter` with its thresholds (see `CorpusFilter`). Text of
             less than four million characters uses one process by default.
@@ -99,7 +95,8 @@ def build_token_store(
             of sentences; see also `read_documents`.
         OSError: If another process is writing this store.
     """
-    with token_store_built(documents, tokenizer, path, overwrite, show_progress, **settings) as summary:
+    store = build(StoreSettings, settings)
+    with token_store_built(documents, tokenizer, path, store, overwrite, show_progress) as summary:
         return summary
 
 
@@ -108,26 +105,26 @@ def token_store_built(
     documents: StrPath | Iterable[StrPath] | Iterable[list[str]] | Corpus,
     tokenizer: MyBertTokenizer,
     path: str | Path,
+    store: StoreSettings,
     overwrite: bool,
     show_progress: bool,
-    **settings: Any,
 ) -> Iterator[StoreSummary]:
     """Build a token store, see `build_token_store`, for a block that makes more of it.
 
     If the block fails, the same call without `overwrite` finds the complete store and goes on with the block.
     """
-    store = StoreSettings(**settings)
     store.check_reasons()
     path = Path(path)
-    kept = _corpus_filter(store, tokenizer) if store.filter else None
+    kept = _corpus_filter(store, store.filter, tokenizer) if store.filter else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     recorded: dict[str, str] = {}
     filters: dict[str, Any] = {}
     if kept is not None:
-        filters = settings_of(FilterSettings, store) | {
-            "filter": [reason for reason in REASONS if reason in store.filter]
+        filters = settings_of(FilterSettings, store.filters) | {
+            "scripts": canonical_names(store.scripts),
+            "filter": [reason for reason in REASONS if reason in store.filter],
         }
         recorded[FILTERS] = json.dumps(filters, sort_keys=True)
     folder = path.with_name(f".{path.name}{PARTIAL}")  # it stays until everything is done
@@ -213,10 +210,18 @@ def inspect_corpus(
     Arguments and errors are those of `build_token_store`. If `filter` is empty, all possible reasons are checked, each
     as if it were the only one; without a tokenizer `many_tokens` is not.
     """
-    store = StoreSettings(**settings)
+    return inspected(documents, tokenizer, build(StoreSettings, settings), show_progress)
+
+
+def inspected(
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
+    tokenizer: MyBertTokenizer | None,
+    store: StoreSettings,
+    show_progress: bool,
+) -> FilterReport:
+    """As `inspect_corpus`, with settings of a store."""
     each_alone = not store.filter
     if each_alone:
-        store.filter = list(REASONS)
         if tokenizer is None:
             logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
     else:
@@ -225,17 +230,19 @@ def inspect_corpus(
             raise SettingError.worded(
                 "{filter} has many_tokens but {tokenizer} is not set; give the tokenizer that counts them."
             )
-    kept = _corpus_filter(store, tokenizer, each_alone)
+    kept = _corpus_filter(store, store.filter or REASONS, tokenizer, each_alone)
     for _ in kept.lines(_counted(_read(documents, store), "Reading", show_progress)):
         pass
     return kept.report
 
 
-def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None, each_alone: bool = False) -> CorpusFilter:
-    counts_tokens = tokenizer is not None and "many_tokens" in store.filter
+def _corpus_filter(
+    store: StoreSettings, reasons: Sequence[str], tokenizer: MyBertTokenizer | None, each_alone: bool = False
+) -> CorpusFilter:
+    counts_tokens = tokenizer is not None and "many_tokens" in reasons
     encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
     shard = (store.shard_index, store.num_shards) if store.shard_by == "documents" else (0, 1)
-    return CorpusFilter(store.filter, store, encoder, shard, each_alone)
+    return CorpusFilter(reasons, store.filters, encoder, shard, each_alone)
 
 
 def _left_out(report: FilterReport, first: Path) -> str:
@@ -261,13 +268,13 @@ def _read(
     first = next(items, None)
     given: Iterable = chain([] if first is None else [first], items)
     if isinstance(first, (str, PathLike)):
-        return Corpus(_files_of_shard(given, settings), settings).lines()
+        return Corpus(_files_of_shard(given, settings), settings.corpus).lines()
     if settings.num_shards > 1 and settings.shard_by == "files":
         raise SettingError.worded(
             "{shard_by} is files and the documents are in memory; expected files, or {shard_by} documents."
         )
     if in_memory:
-        return Corpus(InMemoryData(type(documents).__name__, documents), settings).lines()
+        return Corpus(InMemoryData(type(documents).__name__, documents), settings.corpus).lines()
     return lines_of_documents(given)
 
 
@@ -434,7 +441,7 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
             message names the file and the byte offset, line or row (counted from 1).
         ImportError: The package that reads this kind of file is missing.
     """
-    text = DocumentSettings(**settings)  # here, not when the first document is requested
+    text = build(DocumentSettings, settings)  # here, not when the first document is requested
     documents = filter(None, documents_of_lines(Corpus(files, text).lines()))
     if not text.split_sentences:
         return documents
@@ -493,7 +500,7 @@ class StoreShards:
         self.tokenizer = tokenizer
         self.path = path
         self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
-        if StoreSettings(**self.settings).append:
+        if build(StoreSettings, self.settings).append:
             raise SettingError.worded(
                 "{append} is set; an engine may build a shard more than once and would append the text each "
                 "time. Expected a new store, or build_token_store."

@@ -2,20 +2,18 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files.checkpoint import check_available
 from ..files.documents import expand_sources
-from ..files.errors import SettingError, worded
-from ..files.options import Group, option, settings_of
+from ..files.options import settings_of
 from ..files.output import check_output_files, output_to
 from ..files.tables import json_line
 from ..tokenization import MyBertTokenizer
-from .build_store import inspect_corpus, token_store_built
+from .build_store import inspected, token_store_built
 from .filtering import FilterReport
-from .settings import OBJECTIVES, ExampleSettings, MaskingRates, StoreSettings
+from .settings import OBJECTIVES, DataSettings, ExampleSettings
 from .token_store import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:
@@ -27,53 +25,7 @@ logger = logging.getLogger(__name__)
 _EXPORTED = 100  # examples, at most
 
 
-@dataclass(kw_only=True)
-class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
-    """Settings of `prepare_data`: the fields below, those of the store and those of examples."""
-
-    group = Group.INPUT
-    output: str = option(
-        "",
-        "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run.",
-        comes_last=True,
-        required="dry_run",
-    )
-    tokenizer: str = option(
-        "",
-        "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.",
-        required="dry_run",
-        reads="model",
-    )
-    text: list[str] = option(
-        [],
-        "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
-        "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
-        positional=1,
-        reads="text",
-    )
-    dry_run: bool = option(
-        False, "Write nothing; show what --filter leaves out, or could leave out, with examples.", group=Group.FILTERS
-    )
-    overwrite: bool = option(
-        False,
-        "Replace an existing store or existing exported examples.",
-        comes_last=True,
-        excludes="append",
-        why="and a store is either added to or replaced",
-    )
-    export: str | None = option(None, "JSON-lines file for 100 examples as a model sees them, to look at.")
-    seed: int = option(42, "Seed of pairs and masks.", group=Group.TRAINING)
-    quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        super().__post_init__()
-        if self.dry_run and (self.export or not self.text):
-            found = worded("{export} is set" if self.export else "{text} is not")
-            raise SettingError.worded("{dry_run} is set and {}; a dry run reads text and writes nothing.", found)
-
-
-def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None:
+def prepare_data(arguments: DataSettings) -> StoreSummary | FilterReport | None:
     """Tokenize text into a token store, show an example and, if requested, export some.
 
     With `dry_run` the text is only examined. An interrupted call continues where it stopped. An example is shown once
@@ -90,9 +42,9 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer) if arguments.tokenizer else None
-    settings = settings_of(StoreSettings, arguments) | {"show_progress": not arguments.quiet}
+    show_progress = not arguments.quiet
     if arguments.dry_run:
-        report = inspect_corpus(arguments.text, tokenizer, **settings)
+        report = inspected(arguments.text, tokenizer, arguments, show_progress)
         title = "What each filter alone would leave out" if report.each_alone else "What would be left out"
         logger.info("%s:\n%s", title, report)
         if report.examples:
@@ -106,7 +58,9 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
         summary = TokenStore(output, tokenizer).summary
         summary.log(str(output))
         return _show(arguments, tokenizer, summary)
-    with token_store_built(arguments.text, tokenizer, output, arguments.overwrite, **settings) as summary:
+    with token_store_built(
+        arguments.text, tokenizer, output, arguments, arguments.overwrite, show_progress
+    ) as summary:
         summary.log(str(output))
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
@@ -115,7 +69,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport | None
         return _show(arguments, tokenizer, summary)
 
 
-def _show(arguments: DataArguments, tokenizer: MyBertTokenizer, summary: StoreSummary) -> StoreSummary | None:
+def _show(arguments: DataSettings, tokenizer: MyBertTokenizer, summary: StoreSummary) -> StoreSummary | None:
     """Show an example of a store, and export some; return the summary, or None if the store has no example."""
     store = TokenStore(arguments.output, tokenizer)
     try:
@@ -128,7 +82,7 @@ def _show(arguments: DataArguments, tokenizer: MyBertTokenizer, summary: StoreSu
     return summary
 
 
-def _show_examples(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
+def _show_examples(arguments: DataSettings, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
     # Imported only here: building a store does not need torch.
     from .dataset import PretrainingDataset
     from .masking import PretrainingCollator
@@ -138,10 +92,11 @@ def _show_examples(arguments: DataArguments, store: TokenStore, tokenizer: MyBer
         cls_token_id=tokenizer.cls_token_id,
         sep_token_id=tokenizer.sep_token_id,
         seed=arguments.seed,
-        **settings_of(ExampleSettings, arguments),
+        **settings_of(ExampleSettings, arguments.examples),
     )
-    rates = MaskingRates(**settings_of(MaskingRates, arguments))
-    collator = PretrainingCollator(tokenizer, rates=rates, seed=arguments.seed, objective=arguments.objective)
+    collator = PretrainingCollator(
+        tokenizer, rates=arguments.masking, seed=arguments.seed, objective=arguments.objective
+    )
     logger.info("%s examples in an epoch. The first one:", f"{len(dataset):,}")
     logger.info("  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     if arguments.export:

@@ -13,54 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from ..files.errors import SettingError, abbreviated
-from ..files.options import ABOVE_0, SHARE_BELOW_1, Group, Settings, option
+from ..files.errors import abbreviated
 from ..tokenization import BulkEncoder
+from .scripts import canonical_names, count_scripts
+from .settings import REASONS, FilterSettings
 
 logger = logging.getLogger(__name__)
 
-# Reasons to drop text, in the order in which they are checked.
-REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates")
 _SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
 _LEAST_SHARE = 0.05  # fraction of these letters that makes a script one of the corpus
-_PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
 _EXAMPLES = 3  # for each reason
 _CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
 
 _Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
-
-
-@dataclass(kw_only=True)
-class FilterSettings(Settings):
-    """Which parts of a corpus are dropped: see `CorpusFilter`.
-
-    Raises:
-        ValueError: If a script is unknown, or a setting is out of range.
-    """
-
-    group = Group.FILTERS
-    symbol_share: float = option(
-        0.6, "symbol_lines: largest fraction of a line that may not be letters.", SHARE_BELOW_1
-    )
-    scripts: list[str] = option(
-        [], "Scripts of the corpus, such as Latin Hangul, for other_scripts (default: those of its beginning)."
-    )
-    tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = {name.casefold(): name for name in script_names()} if self.scripts else {}
-        if unknown := [name for name in self.scripts if name.casefold() not in known]:
-            raise SettingError.worded(
-                "{scripts} has {!r}; expected names such as Latin, Cyrillic, Hangul or Han.", unknown[0]
-            )
-        self.scripts = sorted({known[name.casefold()] for name in self.scripts})
 
 
 @dataclass
@@ -175,7 +145,7 @@ class CorpusFilter:
         self._settings = settings
         self._encoder = encoder
         self._shard = shard
-        self._scripts = frozenset(settings.scripts)
+        self._scripts = frozenset(canonical_names(settings.scripts))
         checked = [reason for reason in REASONS if reason in reasons and (reason != "many_tokens" or encoder)]
         self.report = FilterReport(dropped={reason: TextCounts() for reason in checked}, each_alone=each_alone)
 
@@ -288,29 +258,6 @@ def _share_of_symbols(text: str) -> float:
     if not text.isascii():
         letters += sum(unicodedata.category(character).startswith("M") for character in text)
     return 1 - letters / max(len(text), 1)
-
-
-@cache
-def _script_of(character: str) -> str | None:
-    plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
-    if not plain.isalpha():
-        return None
-    first = unicodedata.name(plain, "").replace("-", " ").partition(" ")[0]
-    return "Han" if first == "CJK" else first.capitalize() or None
-
-
-def count_scripts(text: str) -> Counter[str]:
-    """Count the letters of each script in a text."""
-    found: Counter[str] = Counter()
-    for character, count in Counter(text).items():
-        if (script := _script_of(character)) is not None:
-            found[script] += count
-    return found
-
-
-@cache
-def script_names() -> frozenset[str]:
-    return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))
 
 
 class _Earlier:

@@ -4,16 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-
 from ..files.choices import choice
 from ..files.errors import SettingError
-from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option, settings_of
+from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option
 from ..files.source import sources_of
-from ..modeling_mybert import MODEL_SIZES
-from ..runs import Batches, Machine, Optimization, Records, TrainingSettings
+from ..modeling_mybert.model_sizes import MODEL_SIZES
 from ..runs.model_sizes import fields_of_size
-from ..tokenization import VocabularyBasics, VocabularySettings
+from ..runs.training_settings import Batches, Machine, Optimization, Records, TrainingSettings
+from ..tokenization.settings import VocabularyBasics
 from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings
 
 _NEW_VOCABULARY = tuple(each.name for each in fields(VocabularyBasics))
@@ -272,9 +270,7 @@ class PretrainSettings(TrainingSettings):
             raise SettingError.worded(
                 "{hidden_size} ({}) must be a multiple of {num_attention_heads} ({}).", width, heads
             )
-        if not (self.token_store or self.tokenizer or self.model):
-            VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings
-        if self.do_eval and not self.validation_split and self.eval_strategy == IntervalStrategy.NO:
+        if self.do_eval and not self.validation_split and self.eval_strategy == "no":
             raise SettingError.worded(
                 "{do_eval} is set and {validation_split} is 0; an evaluation needs held-out documents."
             )
@@ -282,7 +278,7 @@ class PretrainSettings(TrainingSettings):
             raise SettingError.worded(
                 "{save_only_model} is set; resuming, and starting a second phase, needs complete checkpoints."
             )
-        if self.save_strategy == SaveStrategy.BEST:
+        if self.save_strategy == "best":
             raise SettingError.worded(
                 "{save_strategy} is 'best', which leaves out checkpoints to resume from; use steps."
             )

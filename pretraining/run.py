@@ -44,12 +44,12 @@ from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
-from .filtering import CorpusFilter, FilterSettings
+from .filtering import CorpusFilter
 from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
 from .masking import PretrainingCollator
 from .plan import Phase, PretrainPlan, model_config, plan_pretraining
 from .pretrain_settings import PretrainSettings
-from .settings import OBJECTIVES
+from .settings import OBJECTIVES, FilterSettings
 from .token_store import TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 

@@ -1,15 +1,16 @@
 """The settings of token stores, examples, masks and new pieces, each stated once: name, type, default and help.
 
-Commands inherit these classes; library functions take their fields by name (see `settings_of`).
+They are parts of the settings of commands; library functions take their options by name.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from ..files.documents import DocumentSettings
-from ..files.errors import SettingError
-from ..files.options import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Group, Settings, option
-from .filtering import REASONS, FilterSettings
+from ..files.errors import SettingError, worded
+from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, SHARE_BELOW_1, Group, option
+from ..files.settings import Part, Parts, by_keywords
+from .scripts import canonical_names
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
@@ -35,6 +36,9 @@ OBJECTIVES: dict[Objective, _Objective] = {
         "is_swapped",
     ),
 }
+REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates")
+"""Reasons to drop text, in the order in which they are checked."""
+
 MINIMAL_TOKENS = 2  # for all segments together, as in Google's script
 ShardBy = Literal["documents", "files"]
 _SETTINGS = {  # of a reason
@@ -45,8 +49,10 @@ _SETTINGS = {  # of a reason
 _OF_ALL_TEXT = ("other_scripts", "duplicates")  # the decision depends on other documents
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class CorpusSettings(DocumentSettings):
+    """How a corpus is read, in several processes, and what is left out of it."""
+
     group = Group.READING
     num_processes: int | None = option(None, "Processes that work on the text (default: one per core).", AT_LEAST_1)
     filter: list[str] = option(
@@ -56,21 +62,44 @@ class CorpusSettings(DocumentSettings):
         needs="text",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         if unknown := [reason for reason in self.filter if reason not in REASONS]:
             raise SettingError("filter", unknown[0], known=REASONS, verb="has")
 
 
-@dataclass
-class StoreSettings(FilterSettings, CorpusSettings):
-    """How a token store is built from a corpus: see `build_token_store`.
+@dataclass(frozen=True, kw_only=True)
+class FilterSettings(Part):
+    """Which parts of a corpus are dropped: see `CorpusFilter`.
 
     Raises:
-        ValueError: If `shard_index` is out of range; see also `CorpusSettings` and `FilterSettings`.
+        ValueError: If a script is unknown, or a setting is out of range.
     """
 
+    group = Group.FILTERS
+    symbol_share: float = option(
+        0.6, "symbol_lines: largest fraction of a line that may not be letters.", SHARE_BELOW_1
+    )
+    scripts: list[str] = option(
+        [], "Scripts of the corpus, such as Latin Hangul, for other_scripts (default: those of its beginning)."
+    )
+    tokens_per_character: float = option(0.25, "many_tokens: most tokens per character of a document.", ABOVE_0)
+
+    def check(self) -> None:
+        """Reject unknown scripts."""
+        super().check()
+        if self.scripts:
+            canonical_names(self.scripts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreSettings(Parts):
+    """How a token store is built from a corpus: see `build_token_store`."""
+
     group = Group.STORE
+    corpus: CorpusSettings = field(default_factory=CorpusSettings)
+    filters: FilterSettings = field(default_factory=FilterSettings)
     shard_index: int = option(0, "Shard to build here, from 0.")
     num_shards: int = option(1, "Number of shards that the text is divided among.", AT_LEAST_1)
     shard_by: ShardBy = option(
@@ -80,8 +109,9 @@ class StoreSettings(FilterSettings, CorpusSettings):
     )
     append: bool = option(False, "Append the text to what the store already holds.")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         if not 0 <= self.shard_index < self.num_shards:
             raise SettingError.worded(
                 "{shard_index} is {}; expected 0 to {} ({num_shards} - 1).", self.shard_index, self.num_shards - 1
@@ -115,8 +145,8 @@ class StoreSettings(FilterSettings, CorpusSettings):
                 )
 
 
-@dataclass
-class ExampleSettings(Settings):
+@dataclass(frozen=True, kw_only=True)
+class ExampleSettings(Part):
     """What an example is: see `PretrainingDataset`.
 
     Raises:
@@ -139,8 +169,9 @@ class ExampleSettings(Settings):
     pack: bool = option(False, "Pack sequences into rows of equal length, without attention across them.")
     row_length: int | None = option(None, "Tokens of a packed row (default: 512, or max_length if that is longer).")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         least = self.special_tokens + MINIMAL_TOKENS
         if self.max_length < least:
             layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
@@ -163,8 +194,8 @@ class ExampleSettings(Settings):
         return 1 + OBJECTIVES[self.objective].segments
 
 
-@dataclass
-class MaskingRates(Settings):
+@dataclass(frozen=True, kw_only=True)
+class MaskingRates(Part):
     """Which tokens are predicted, and what replaces them.
 
     At least one token of a sequence is predicted. Units: "token": single tokens. "word": a word's first piece with all
@@ -196,8 +227,9 @@ class MaskingRates(Settings):
         1.0, "Fraction of tokens to predict from those before them (ltr), above 0 up to 1.", SHARE_ABOVE_0
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise SettingError.worded(
                 "{mask_replace_prob} ({}) and {random_replace_prob} ({}) add up to more than 1.",
@@ -206,8 +238,8 @@ class MaskingRates(Settings):
             )
 
 
-@dataclass
-class NewPiecesSettings(Settings):
+@dataclass(frozen=True, kw_only=True)
+class NewPiecesSettings(Part):
     """How a vocabulary is extended from a text."""
 
     group = Group.MODEL
@@ -223,3 +255,54 @@ class NewPiecesSettings(Settings):
     new_piece_init: Literal["mean", "random"] = option(
         "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(StoreSettings):
+    """What a user says to `mybert data`: the options below, those of the store and those of examples."""
+
+    group = Group.INPUT
+    masking: MaskingRates = field(default_factory=MaskingRates)
+    examples: ExampleSettings = field(default_factory=ExampleSettings)
+    output: str = option(
+        "",
+        "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run.",
+        comes_last=True,
+        required="dry_run",
+    )
+    tokenizer: str = option(
+        "",
+        "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out.",
+        required="dry_run",
+        reads="model",
+    )
+    text: list[str] = option(
+        [],
+        "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
+        "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
+        positional=1,
+        reads="text",
+    )
+    dry_run: bool = option(
+        False, "Write nothing; show what --filter leaves out, or could leave out, with examples.", group=Group.FILTERS
+    )
+    overwrite: bool = option(
+        False,
+        "Replace an existing store or existing exported examples.",
+        comes_last=True,
+        excludes="append",
+        why="and a store is either added to or replaced",
+    )
+    export: str | None = option(None, "JSON-lines file for 100 examples as a model sees them, to look at.")
+    seed: int = option(42, "Seed of pairs and masks.", group=Group.TRAINING)
+    quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
+
+    def check(self) -> None:
+        """Reject values that do not go together."""
+        super().check()
+        if self.dry_run and (self.export or not self.text):
+            problem = worded("{export} is set" if self.export else "{text} is not")
+            raise SettingError.worded("{dry_run} is set and {}; a dry run reads text and writes nothing.", problem)
+
+
+DataArguments = by_keywords(DataSettings)

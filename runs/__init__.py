@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         state_of_run,
     )
     from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
+    from .trainer_arguments import decided_by_machine, suggest_bfloat16, training_arguments
     from .training_settings import (
         Batches,
         EvaluationTimes,
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
         Optimization,
         Records,
         TrainingSettings,
-        decided_by_machine,
         settings_by_name,
-        suggest_bfloat16,
-        training_arguments,
     )
 
 __all__ = [

@@ -23,7 +23,7 @@ from ..files.errors import SettingError
 from ..files.machine import duration
 from ..files.progress import CellBar, progress_bar
 from .run_folder import broadcast_value
-from .training_settings import LOGGED_EVERY
+from .trainer_arguments import LOGGED_EVERY
 
 logger = logging.getLogger(__name__)
 

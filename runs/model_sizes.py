@@ -3,7 +3,7 @@
 import re
 
 from ..files.errors import SettingError
-from ..modeling_mybert import MODEL_SIZES
+from ..modeling_mybert.model_sizes import MODEL_SIZES
 
 SIZE_NAMES = f"{', '.join(MODEL_SIZES)}, or layers x hidden size, such as 2x256"
 _LAYERS_AND_WIDTH = re.compile(r"([0-9]+)x([0-9]+)")

@@ -36,7 +36,8 @@ from ..files.output import readable_disk_errors, write_json
 from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
 from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
-from .training_settings import Optimization, TrainingSettings, training_arguments
+from .trainer_arguments import training_arguments
+from .training_settings import Optimization, TrainingSettings
 
 logger = logging.getLogger(__name__)
 

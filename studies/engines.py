@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -20,11 +19,8 @@ from transformers import pipeline
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import open_model_folder
-from ..files.checkpoint import Checkpoint
-from ..files.errors import SettingError
 from ..files.machine import bfloat16_features
-from ..files.options import AT_LEAST_1, Group, check_options, option
-from ..files.output import check_output_files, output_to, write_text
+from ..files.output import output_to, write_text
 from ..files.processes import no_warnings, own_process
 from ..files.progress import progress_bar, without_loading_bars
 from ..files.text import PAIR_SEPARATOR
@@ -32,6 +28,7 @@ from ..finetuning.data import DataRow, rows_of, text_columns
 from ..finetuning.prediction.predictor import Predictor
 from ..finetuning.tasks.task import Task
 from . import register
+from .settings import BenchSettings
 from .timing import REST, describe_setting, evenly, heading, in_turns, memory, ratio, row, timed
 
 logger = logging.getLogger(__name__)
@@ -48,38 +45,7 @@ _TRUNCATED: dict[str, dict[str, Any]] = {
 }  # other pipelines truncate, or read windows
 
 
-@dataclass
-class BenchArguments:
-    """Settings of `measure_engines`."""
-
-    group = Group.INPUT
-    model: str | None = option(
-        None, "The fine-tuned model, a folder.", required=True, positional=1, reads="model folder"
-    )
-    data: list[str] = option([], "Texts, as predict reads them.", required=True, positional=2, reads="rows")
-    task: str | None = option(None, "The task (default: what the model was fine-tuned for).")
-    text_column: str | None = option(None, "Column of the text (default: as in predict).")
-    text_pair_column: str | None = option(None, "Column of the second text.")
-    num_sentences: int = option(640, "How many rows of the data.", AT_LEAST_1, group=Group.MEASUREMENT)
-    repeats: int = option(3, "Timed calls of each; the medians are reported.", AT_LEAST_1, group=Group.MEASUREMENT)
-    threads: int | None = option(
-        None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1, group=Group.MEASUREMENT
-    )
-    output: str | None = option(None, "Markdown file for the table.", comes_last=True)
-    overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
-
-    def __post_init__(self) -> None:
-        """Check the settings before minutes of measuring."""
-        check_options(self)
-        assert self.model is not None
-        Checkpoint(self.model).check_folder()
-        if self.output is not None:
-            check_output_files([self.output], self.overwrite, [*self.data, self.model])
-            if not Path(self.output).parent.is_dir():
-                raise SettingError("output", self.output, "a file in a folder that is there")
-
-
-def measure_engines(arguments: BenchArguments) -> str:
+def measure_engines(arguments: BenchSettings) -> str:
     """Measure the engines, print a Markdown table, and return it with the machine, which a file may get, too."""
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)

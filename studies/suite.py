@@ -1,12 +1,10 @@
 """Many fine-tunings in one table; and one model on a suite of tasks: GLUE, Korean, or a user's own (`mybert glue`)."""
 
-import json
 import logging
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,15 +12,7 @@ from accelerate import PartialState
 
 from ..files.choices import superseded
 from ..files.errors import SettingError, message_of, option_names, refuse_address, worded
-from ..files.options import (
-    AT_LEAST_1,
-    Group,
-    check_options,
-    may_be_none,
-    option,
-    types_of,
-    value_of_text,
-)
+from ..files.options import may_be_none, types_of, value_of_text
 from ..files.output import output_to, write_json, write_text
 from ..files.settings import build
 from ..files.source import files_of
@@ -31,7 +21,8 @@ from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuni
 from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.run import run_finetuning
 from ..finetuning.training.trainer import loss_in
-from .suite_file import OWN_KEYS, PATHS, Suite, as_list, read_suite
+from .settings import SuiteSettings
+from .suite_file import OWN_KEYS, PATHS, Suite, as_list
 
 logger = logging.getLogger(__name__)
 
@@ -42,37 +33,6 @@ HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
 
 MAJORITY = "Always the most frequent answer"  # a row of tables
 FROM_SCRATCH = "Random weights"  # the same
-
-
-@dataclass
-class StudySettings:
-    """Settings of all studies that fine-tune on several tasks."""
-
-    # Settings with the default "{}" are maps; on the command line they are JSON.
-    group = Group.TABLE
-    finetuning: str = option(
-        "{}", "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."
-    )
-    disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
-
-    def __post_init__(self) -> None:
-        """Read JSON, and check that what is required is given."""
-        for name in [each.name for each in fields(self) if each.default == "{}"]:
-            value = getattr(self, name)
-            if isinstance(value, str):
-                try:
-                    value = json.loads(value)
-                except ValueError as error:
-                    raise SettingError.worded(
-                        "{:option} is not JSON ({}); expected a map of settings.", name, error
-                    ) from error
-            if not isinstance(value, dict):
-                raise SettingError(name, value, "a map of settings")
-            setattr(self, name, value)
-        check_options(self)
-
-    def map_of(self, name: str) -> dict[str, Any]:
-        return getattr(self, name)
 
 
 def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> dict[str, Any]:
@@ -180,155 +140,102 @@ def markdown_table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *others)) + "\n"
 
 
-@dataclass
-class SuiteArguments(StudySettings):
-    """Settings of `run_suite`."""
-
-    group = Group.TABLE
-    model: str = option(
-        "",
-        "Model folder or Hub name to start from, for every task.",
-        group=Group.INPUT,
-        required=True,
-        positional=1,
-        reads="model",
-    )
-    data_dir: str = option(
-        "", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True, reads="file"
-    )
-    output_dir: str = option(
-        "", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True, required=True
-    )
-    suite: str = option(
-        "glue",
-        "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), short "
-        "(runs of minutes, to compare settings), or a YAML file of your own (docs/suites.md).",
-    )
-    only: list[str] = option([], "Some of the suite's tasks (default: all).")
-    train_sizes: list[int] = option(
-        [],
-        "Learning curves: measure each task with these numbers of training examples, drawn by the seed, e.g. 100 300 "
-        "1000 (mybert curves draws them).",
-        AT_LEAST_1,
-    )
-    num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
-    # Maps; on the command line they are JSON.
-    grid: str = option(
-        "{}",
-        'Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. {"learning_rate": '
-        '[3e-4, 1e-4], "num_train_epochs": [3, 4]}: for each task, the combination that is best on a tenth of the '
-        "training data, held out, is trained on all of it and measured.",
-    )
-    compare_from_scratch: bool = option(
-        False, "Add a row for random weights, with its own choice from the grid: what pretraining is worth."
+def task_plan(
+    arguments: SuiteSettings, task: str, chosen: Mapping[str, Any], from_scratch: bool = False
+) -> FinetunePlan:
+    """Return the plan of one run; `chosen` is one of `combinations`."""
+    settings = {name: value for name, value in arguments.tasks[task].items() if name not in OWN_KEYS}
+    settings |= {
+        name: _first_existing(arguments.data_dir, task, name, settings[name]) for name in PATHS if name in settings
+    }
+    settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
+    return _plan(
+        arguments,
+        task,
+        {f"{arguments.suite}, {task}": {"task": task} | settings, "finetuning": arguments.map_of("finetuning")},
+        chosen,
+        from_scratch,
+        _folder(arguments, from_scratch, task),
+        arguments.num_seeds,
     )
 
-    def __post_init__(self) -> None:
-        """Read the suite, and check what can be checked before hours of training."""
-        super().__post_init__()
-        for name, values in self.map_of("grid").items():
-            if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
-                raise SettingError.worded(
-                    "{grid} has {!r} as {}; expected a list of values that name folders.", values, name
-                )
-        self.whole = self.read = read_suite(self.suite)
-        known = self.whole.tasks
-        if taken := [name for name in known if name.casefold() in ("tuning", "from_scratch")]:
-            raise ValueError(f"{self.suite} has a task {taken[0]!r}, a name of a folder for other models.")
-        if unknown := [name for name in self.only if name not in known]:
-            raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(known)}.")
-        names = self.only or list(known)
-        self.sizes = {f"{name}-{size}": (name, size) for name in names for size in self.train_sizes}
-        if self.sizes:
-            self.read = self.read.by_size(self.sizes)
-        self.tasks = {name: self.read.tasks[name] for name in self.sizes or names}
 
-    def combinations(self) -> list[dict[str, Any]]:
-        """Every combination of the grid; without a grid, a single empty one."""
-        grid = self.map_of("grid")
-        return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-
-    def finetuning_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetunePlan:
-        """Return the plan of one run; `chosen` is one of `combinations`."""
-        settings = {name: value for name, value in self.tasks[task].items() if name not in OWN_KEYS}
-        settings |= {name: self._found(task, name, settings[name]) for name in PATHS if name in settings}
-        settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
-        return self._plan(
+def trial_plan(
+    arguments: SuiteSettings, task: str, chosen: Mapping[str, Any], from_scratch: bool = False
+) -> FinetunePlan:
+    """Return the plan of a run that tries a combination on a part held out from the training data."""
+    final = task_plan(arguments, task, chosen, from_scratch)
+    if not final.files.validation_file:
+        raise SettingError.worded(
+            "{grid} is set and {} has no {validation_file}; expected one, since settings are chosen on a "
+            "part of the training data and measured on other data.",
             task,
-            {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning")},
-            chosen,
-            from_scratch,
-            self.folder(from_scratch, task),
-            self.num_seeds,
         )
+    settings = {name: value for name, value in arguments.tasks[task].items() if name not in (*OWN_KEYS, *PATHS)}
+    held_out = {"train_file": final.files.train_file, "validation_split": HELD_OUT}
+    values = ",".join(f"{name}={value}" for name, value in chosen.items())
+    return _plan(
+        arguments,
+        task,
+        {
+            f"{arguments.suite}, {task}": {"task": task} | settings,
+            "finetuning": arguments.map_of("finetuning") | held_out,
+        },
+        chosen,
+        from_scratch,
+        _folder(arguments, from_scratch, "tuning", task, values),
+        1,
+    )
 
-    def trial_of(self, task: str, chosen: Mapping[str, Any], from_scratch: bool = False) -> FinetunePlan:
-        """Return the plan of a run that tries a combination on a part held out from the training data."""
-        final = self.finetuning_of(task, chosen, from_scratch)
-        if not final.files.validation_file:
-            raise SettingError.worded(
-                "{grid} is set and {} has no {validation_file}; expected one, since settings are chosen on a "
-                "part of the training data and measured on other data.",
-                task,
-            )
-        settings = {name: value for name, value in self.tasks[task].items() if name not in (*OWN_KEYS, *PATHS)}
-        held_out = {"train_file": final.files.train_file, "validation_split": HELD_OUT}
-        values = ",".join(f"{name}={value}" for name, value in chosen.items())
-        return self._plan(
+
+def _folder(arguments: SuiteSettings, from_scratch: bool, *names: str) -> Path:
+    return Path(arguments.output_dir, *(["from_scratch"] if from_scratch else []), *names)
+
+
+def _plan(
+    arguments: SuiteSettings,
+    task: str,
+    maps: Mapping[str, Mapping[str, Any]],
+    chosen: Mapping[str, Any],
+    from_scratch: bool,
+    folder: Path,
+    num_seeds: int,
+) -> FinetunePlan:
+    samples = {"max_train_samples": arguments.sizes[task][1]} if arguments.sizes else {}
+    return plan_of(
+        task,
+        "the suite",
+        {**maps, "grid": dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
+        **samples,
+        model=arguments.model,
+        output_dir=str(folder),
+        num_seeds=num_seeds,
+        disable_tqdm=arguments.disable_tqdm,
+    )
+
+
+def _first_existing(data_dir: str, task: str, setting: str, names: str | list[str]) -> str:
+    """Return the first existing file or folder of several names."""
+    if not Path(data_dir).is_dir():
+        refuse_address(data_dir)
+        raise FileNotFoundError(worded("{data_dir} is {!r}, which is not a folder.", data_dir))
+    names = as_list(names)
+    for name in names:
+        for place in (Path(data_dir, name), Path(data_dir, f"{name}.gz")):
+            if place.exists():
+                return str(place)
+            root = Path(Path(name).anchor or data_dir)  # whose own name is no pattern
+            if found := sorted(root.glob(str(place.relative_to(root)))):
+                return str(found[0])
+    raise FileNotFoundError(
+        worded(
+            "{} has no {}, the {} of {}; put it there, or name the tasks to measure with {only}.",
+            data_dir,
+            " or ".join(names),
+            setting,
             task,
-            {f"{self.suite}, {task}": {"task": task} | settings, "finetuning": self.map_of("finetuning") | held_out},
-            chosen,
-            from_scratch,
-            self.folder(from_scratch, "tuning", task, values),
-            1,
         )
-
-    def folder(self, from_scratch: bool, *names: str) -> Path:
-        return Path(self.output_dir, *(["from_scratch"] if from_scratch else []), *names)
-
-    def _plan(
-        self,
-        task: str,
-        maps: Mapping[str, Mapping[str, Any]],
-        chosen: Mapping[str, Any],
-        from_scratch: bool,
-        folder: Path,
-        num_seeds: int,
-    ) -> FinetunePlan:
-        samples = {"max_train_samples": self.sizes[task][1]} if self.sizes else {}
-        return plan_of(
-            task,
-            "the suite",
-            {**maps, "grid": dict(chosen) | ({"from_scratch": True} if from_scratch else {})},
-            **samples,
-            model=self.model,
-            output_dir=str(folder),
-            num_seeds=num_seeds,
-            disable_tqdm=self.disable_tqdm,
-        )
-
-    def _found(self, task: str, setting: str, names: str | list[str]) -> str:
-        """Return the first existing file or folder of several names."""
-        if not Path(self.data_dir).is_dir():
-            refuse_address(self.data_dir)
-            raise FileNotFoundError(worded("{data_dir} is {!r}, which is not a folder.", self.data_dir))
-        names = as_list(names)
-        for name in names:
-            for place in (Path(self.data_dir, name), Path(self.data_dir, f"{name}.gz")):
-                if place.exists():
-                    return str(place)
-                root = Path(Path(name).anchor or self.data_dir)  # whose own name is no pattern
-                if found := sorted(root.glob(str(place.relative_to(root)))):
-                    return str(found[0])
-        raise FileNotFoundError(
-            worded(
-                "{} has no {}, the {} of {}; put it there, or name the tasks to measure with {only}.",
-                self.data_dir,
-                " or ".join(names),
-                setting,
-                task,
-            )
-        )
+    )
 
 
 @dataclass(frozen=True)
@@ -353,7 +260,7 @@ class TaskOutcome:
         return max((error for _, error in self.scores if error is not None), default=None)
 
 
-def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
+def run_suite(arguments: SuiteSettings) -> dict[str, Any]:
     """Fine-tune a model on every task of a suite, and print one table.
 
     With a grid, the settings of each task are chosen on a tenth of its training data, held out by the seed; then the
@@ -379,7 +286,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     _check_plan(arguments)
-    suite = arguments.read
+    suite = arguments.measured
     rows = {Path(arguments.model).name or arguments.model: False}
     rows |= {FROM_SCRATCH: True} if arguments.compare_from_scratch else {}
     outcomes: dict[str, dict[str, TaskOutcome]] = {}
@@ -401,16 +308,14 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     return report
 
 
-def _outcomes(
-    arguments: SuiteArguments, suite: Suite, title: str, from_scratch: bool
-) -> dict[str, TaskOutcome] | None:
+def _outcomes(arguments: SuiteSettings, suite: Suite, title: str, from_scratch: bool) -> dict[str, TaskOutcome] | None:
     """Choose the settings of each task, and measure them; None if Ctrl-C ended it early."""
     chosen: dict[str, dict[str, Any]] = {task: {} for task in arguments.tasks}
     tried: dict[str, list[dict[str, Any]]] = {task: [] for task in arguments.tasks}
     for task in arguments.tasks if arguments.map_of("grid") else ():
         ranks = []
         for settings in arguments.combinations():
-            trial = arguments.trial_of(task, settings, from_scratch)
+            trial = trial_plan(arguments, task, settings, from_scratch)
             values = ", ".join(f"{name} {value}" for name, value in settings.items())
             if (metrics := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
                 return None
@@ -418,24 +323,24 @@ def _outcomes(
             ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics[task])))
             tried[task].append({"settings": settings, "score": score})
         chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
-    runs = {task: arguments.finetuning_of(task, chosen[task], from_scratch) for task in arguments.tasks}
+    runs = {task: task_plan(arguments, task, chosen[task], from_scratch) for task in arguments.tasks}
     tuned = finetune_all({task: (f"{title}, {suite.title_of(task)}", run) for task, run in runs.items()})
     if tuned is None:
         return None
     return {task: _outcome(run, chosen[task], tried[task], tuned[task]) for task, run in runs.items()}
 
 
-def _check_plan(arguments: SuiteArguments) -> None:
+def _check_plan(arguments: SuiteSettings) -> None:
     """Find errors in the settings and files of all runs before hours of training."""
     complete: list[str] = []
     errors: list[Exception] = []
     for task in arguments.tasks:
         try:
             for chosen in arguments.combinations():
-                make = arguments.trial_of if chosen else arguments.finetuning_of
-                make(task, chosen)
+                make = trial_plan if chosen else task_plan
+                make(arguments, task, chosen)
                 if arguments.compare_from_scratch:
-                    make(task, chosen, True)
+                    make(arguments, task, chosen, True)
             complete.append(task)
         except (ValueError, OSError) as error:
             errors.append(error)
@@ -463,7 +368,7 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
     return {"average": average, "tasks": tasks}, average
 
 
-def _learning_curves(arguments: SuiteArguments, rows: Mapping[str, Mapping[str, TaskOutcome]]) -> dict[str, Any]:
+def _learning_curves(arguments: SuiteSettings, rows: Mapping[str, Mapping[str, TaskOutcome]]) -> dict[str, Any]:
     """The entries of `suite.json` for scores by the number of training examples."""
     curves: dict[str, Any] = {}
     titles = {}
@@ -494,7 +399,7 @@ def _outcome(
 
 def _table(
     suite: Suite,
-    arguments: SuiteArguments,
+    arguments: SuiteSettings,
     rows_of_outcomes: Mapping[str, Mapping[str, TaskOutcome]],
     averages: Sequence[float],
 ) -> str:
@@ -533,7 +438,7 @@ def _table(
     return f"{markdown_table(rows)}\n{note}\n\n{markdown_table([['Chosen', *heading[1:]], *settings])}"
 
 
-def _caption(arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
+def _caption(arguments: SuiteSettings, outcomes: Mapping[str, TaskOutcome]) -> str:
     """The first sentences below the table: the data and metrics of its columns."""
     whole = arguments.whole
     columns = {arguments.sizes[name][0] if arguments.sizes else name: name for name in outcomes}
@@ -546,7 +451,7 @@ def _caption(arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> 
 
 
 def _write_submission(
-    suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome], folder: Path
+    suite: Suite, arguments: SuiteSettings, outcomes: Mapping[str, TaskOutcome], folder: Path
 ) -> None:
     """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
     wanted = {task: as_list(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
@@ -559,7 +464,7 @@ def _write_submission(
     parts: dict[str, Path] = {}
     missing = []
     for task, names in wanted.items():
-        plan = arguments.finetuning_of(task, outcomes[task].chosen)
+        plan = task_plan(arguments, task, outcomes[task].chosen)
         tests = evaluation_names(plan.task, plan.files.test_file or ())
         if len(tests) != len(names):
             missing.append(suite.title_of(task))

@@ -1,12 +1,18 @@
 """Vocabulary training, the Google-exact tokenizer and corpus-speed encoding."""
 
-from .bulk_encoding import BulkEncoder, encode_words
-from .commands import VocabArguments, train_vocabulary
-from .extension import Extension, count_corpus_words, extend_vocabulary, spell
-from .learning import VocabularyBasics, VocabularyReport, VocabularySettings
-from .tokenization_mybert import MyBertTokenizer, train_wordpiece
-from .truncation import TruncatedTexts, encode_and_truncate
-from .vocab import load_vocab, save_vocab, unknown_warning
+from typing import TYPE_CHECKING
+
+from .._lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from .bulk_encoding import BulkEncoder, encode_words
+    from .commands import train_vocabulary
+    from .extension import Extension, count_corpus_words, extend_vocabulary, spell
+    from .learning import VocabularyReport
+    from .settings import VocabArguments, VocabSettings, VocabularyBasics, VocabularySettings
+    from .tokenization_mybert import MyBertTokenizer, train_wordpiece
+    from .truncation import TruncatedTexts, encode_and_truncate
+    from .vocab import load_vocab, save_vocab, unknown_warning
 
 __all__ = [
     "BulkEncoder",
@@ -14,6 +20,7 @@ __all__ = [
     "MyBertTokenizer",
     "TruncatedTexts",
     "VocabArguments",
+    "VocabSettings",
     "VocabularyBasics",
     "VocabularyReport",
     "VocabularySettings",
@@ -28,3 +35,5 @@ __all__ = [
     "train_wordpiece",
     "unknown_warning",
 ]
+
+__getattr__, __dir__ = lazy_names(__name__)

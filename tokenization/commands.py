@@ -1,40 +1,18 @@
 """`mybert vocab`: text in, tokenizer folder and report out."""
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..files.documents import expand_sources
-from ..files.options import Group, option
 from ..files.output import check_output_files, outputs_together, write_json
-from .learning import VocabularySettings, read_files
+from .learning import read_files
+from .settings import TOKENIZER_FILES, VocabSettings
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 
 logger = logging.getLogger(__name__)
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
-
-@dataclass
-class VocabArguments(VocabularySettings):
-    """Arguments of `mybert vocab`."""
-
-    group = Group.INPUT
-    text: list[str] = option(
-        help="Text to learn from: files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
-        "(standard input) or data sets of the Hub (hf:owner/name:configuration:split).",
-        positional=1,
-        reads="text",
-    )
-    output_dir: str = option(help=f"Folder for {', '.join(_TOKENIZER_FILES)}.", comes_last=True)
-    # The command prints a report, which should be measured on text that was not used for learning.
-    validation_split: float = option(0.005, kw_only=True)
-    report: str | None = option(None, "JSON file for the report.")
-    overwrite: bool = option(False, "Replace the tokenizer in output_dir, and the report.", comes_last=True)
-    quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
-
-
-def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
+def train_vocabulary(arguments: VocabSettings) -> MyBertTokenizer:
     """Train a vocabulary and write the tokenizer folder and, if requested, the report.
 
     An existing tokenizer and report are replaced at the end, together. Until then the folder is locked.
@@ -49,10 +27,10 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     folder = Path(arguments.output_dir)
     report = None if arguments.report is None else Path(arguments.report)
     is_inside = report is not None and report.resolve().parent == folder.resolve()
-    owned = (*_TOKENIZER_FILES, report.name) if report is not None and is_inside else _TOKENIZER_FILES
-    blocks = read_files(arguments.text, arguments)
+    owned = (*TOKENIZER_FILES, report.name) if report is not None and is_inside else TOKENIZER_FILES
+    blocks = read_files(arguments.text, arguments.reading)
     if report is not None:
-        taken = [folder / name for name in _TOKENIZER_FILES]
+        taken = [folder / name for name in TOKENIZER_FILES]
         check_output_files([report], arguments.overwrite, [*expand_sources(arguments.text), *taken])
     with outputs_together() as open_output:
         beside = open_output(folder, owned, overwrite=arguments.overwrite)

@@ -11,8 +11,9 @@ from heapq import heapify, heappop, heappush
 from tokenizers import Tokenizer
 
 from .learning import Texts, count_pieces, read_texts
+from .special_tokens import UNK_TOKEN
 from .tokenization_mybert import MyBertTokenizer
-from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model
+from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, build_model
 from .words import WordSplitter, count_words
 
 _UNUSED = re.compile(r"\[unused\d+\]")

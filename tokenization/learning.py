@@ -14,18 +14,17 @@ from tokenizers import Tokenizer
 
 from ..files.documents import Corpus, DocumentSettings, TextSettings
 from ..files.errors import SettingError, worded
-from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option, settings_of
+from ..files.options import settings_of
 from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame
-from .pair_merging import Algorithm, learn_pieces
+from .pair_merging import learn_pieces
+from .settings import VocabularySettings
+from .special_tokens import UNK_TOKEN, reserved_tokens
 from .vocab import (
     CONTINUATION_PREFIX,
     MAX_WORD_LENGTH,
-    UNK_TOKEN,
-    Layout,
     build_model,
     index_pieces,
-    reserved_tokens,
 )
 from .words import WordSplitter, count_words
 
@@ -36,56 +35,6 @@ _WORDS_AT_A_TIME = 10_000
 
 # Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
-
-UP_TO_HALF = Range("a fraction from 0 to 0.5", 0, 0.5)
-
-
-@dataclass(kw_only=True)
-class VocabularyBasics:
-    """The basic settings of a new vocabulary."""
-
-    group, decides = Group.VOCABULARY, True
-    vocab_size: int = option(30522, "Pieces of a new vocabulary, reserved ones included.")
-    vocab_layout: Layout = option(
-        "google",
-        "Where its reserved pieces are; google: [PAD] 0, [unused0..98], [UNK] 100 ... 998, as in the released "
-        "uncased vocabulary; compact: the five special tokens, first.",
-    )
-    do_lower_case: bool = option(True, "Lower-case the text of a new vocabulary.")
-
-
-@dataclass(kw_only=True)
-class VocabularySettings(VocabularyBasics, TextSettings):
-    """All settings of `train_wordpiece`: the fields below and those of `VocabularyBasics` and `TextSettings`.
-
-    Raises:
-        ValueError: A setting is out of range.
-    """
-
-    group = Group.VOCABULARY
-    algorithm: Algorithm = option(
-        "bpe", "bpe merges the most frequent pair, wordpiece the one with the highest likelihood ratio."
-    )
-    strip_accents: bool = option(False, "Strip accents (Google does when lower-casing; takes Korean apart into jamo).")
-    character_coverage: float = option(
-        0.9999, "Fraction of the text's characters to keep in the alphabet, above 0 up to 1.", SHARE_ABOVE_0
-    )
-    min_frequency: int = option(2, "Pairs that occur less often are not merged.", AT_LEAST_1)
-    validation_split: float = option(
-        0.0, "Fraction of the lines held out for the report, 0 to 0.5, chosen by their hash.", UP_TO_HALF
-    )
-    num_processes: int | None = option(
-        None, "Processes that count words (default: one per core).", AT_LEAST_1, group=Group.READING
-    )
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        if self.vocab_size <= (reserved := len(reserved_tokens(self.vocab_layout))):
-            hint = worded(" or use {vocab_layout='compact'}") if self.vocab_layout == "google" else ""
-            raise SettingError.worded(
-                "{vocab_size} is {}, but {} reserved tokens come first; raise it{}.", self.vocab_size, reserved, hint
-            )
-
 
 Texts = Iterable[str | Sequence[str]]  # texts, or lists of texts
 FilesOrTexts = str | Path | Collection[str | Path] | Texts

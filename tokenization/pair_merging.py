@@ -14,13 +14,11 @@ voice search", and Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
 
 import numpy as np
 
+from .settings import Algorithm
 from .vocab import CONTINUATION_PREFIX
-
-Algorithm = Literal["bpe", "wordpiece"]
 
 # A pair of pieces is one integer: (left id << _SHIFT) | right id. Integers are ordered like the pairs.
 _SHIFT = 32

@@ -13,8 +13,10 @@ from ..files.checkpoint import read_json_object
 from ..files.loading import missing_vocabulary, tokenizer_error
 from ..files.moves import finish_moves
 from ..files.output import write_json
+from ..files.settings import build
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from .learning import FilesOrTexts, Texts, VocabularyReport, VocabularySettings, learn_vocabulary, read_source
+from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
+from .settings import VocabularyBasics, VocabularySettings
 from .vocab import (
     CONTINUATION_PREFIX,
     build_model,
@@ -258,7 +260,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
 
 def train_wordpiece(
     files_or_iterator: FilesOrTexts | None = None,
-    vocab_size: int = VocabularySettings.vocab_size,
+    vocab_size: int = VocabularyBasics.vocab_size,
     *,
     texts: Texts | None = None,
     show_progress: bool = True,
@@ -290,7 +292,7 @@ def train_wordpiece(
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: Instead of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
-        **settings: The other fields of `VocabularySettings`: `vocab_layout`, `do_lower_case`, `algorithm`,
+        **settings: The other options of `VocabularySettings`: `vocab_layout`, `do_lower_case`, `algorithm`,
             `strip_accents`, `character_coverage`, `min_frequency`, `validation_split`, `num_processes`, and of the
             files `encoding`, `text_column` and `join_lines`.
 
@@ -305,8 +307,8 @@ def train_wordpiece(
             `vocab_size`.
         OSError: A file cannot be read.
     """
-    chosen = VocabularySettings(vocab_size=vocab_size, **settings)
-    return learn_tokenizer(read_source(files_or_iterator, texts, chosen), chosen, show_progress)
+    chosen = build(VocabularySettings, {"vocab_size": vocab_size, **settings})
+    return learn_tokenizer(read_source(files_or_iterator, texts, chosen.reading), chosen, show_progress)
 
 
 def learn_tokenizer(

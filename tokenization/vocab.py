@@ -2,31 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from tokenizers.models import WordPiece
 
 from ..files.output import written_beside
 from .characters import build_normalizer
+from .special_tokens import UNK_TOKEN
 
-PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
 # Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
 MAX_WORD_LENGTH = 200
-
-Layout = Literal["google", "compact"]
-_GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vocabularies
-
-
-def reserved_tokens(layout: Layout) -> list[str]:
-    """Return the pieces that come before the learned ones."""
-    if layout == "compact":
-        return list(SPECIAL_TOKENS)
-    # As in the released uncased vocabulary: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
-    # [unused99..993] 104-998.
-    unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
-    return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:

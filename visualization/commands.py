@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ..files.checkpoint import Checkpoint
 from ..files.loading import load_model, load_tokenizer
-from ..files.options import Group, Settings, option
 from ..files.output import reserved
 from .attention import attention_map
 from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
 from .pictures import picture_path
+from .settings import AttentionSettings, CurvesSettings
 
 
-@dataclass
-class AttentionArguments(Settings):
-    """Arguments of `mybert attention`."""
-
-    group = Group.INPUT
-    model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1, reads="model")
-    sentences: list[str] = option(help="The text, or the two of a pair.", positional=2)
-    output: str = option("attention.png", "PNG file to write.", comes_last=True)
-    view: Literal["attention", "rollout", "input"] = option(
-        "attention",
-        "attention: the weights of every head; rollout: attention multiplied through all layers (Abnar & Zuidema "
-        "2020); input: tokens, segments, positions and mask.",
-        group=Group.PICTURE,
-    )
-    attention_layer: int | None = option(None, "Layer, counted from 0 (default: all).", group=Group.PICTURE)
-    attention_head: int | None = option(None, "Head, counted from 0 (default: all).", group=Group.PICTURE)
-    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
-
-
-def draw_attention(arguments: AttentionArguments) -> Path:
+def draw_attention(arguments: AttentionSettings) -> Path:
     """Write the picture of a text."""
     from transformers import AutoModel
 
@@ -58,26 +37,7 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     return path
 
 
-@dataclass
-class CurvesArguments(Settings):
-    """Arguments of `mybert curves`."""
-
-    group = Group.INPUT
-    run_dirs: list[str] = option(
-        help="Output folder of a training run, also of one that is still running, or of several; or of suites that "
-        "mybert glue measured with --train_sizes.",
-        positional=1,
-        reads="file",
-    )
-    output: str | None = option(
-        None,
-        "PNG file to write (default: training_curves.png of one run, redrawn, or learning_curves.png of one suite).",
-        comes_last=True,
-    )
-    overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
-
-
-def draw_run(arguments: CurvesArguments) -> Path:
+def draw_run(arguments: CurvesSettings) -> Path:
     """Draw the training curves of a run, or of several in one picture; of suites, the learning curves."""
     is_of_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
     draw = learning_curves if is_of_suites else plot_run

@@ -9,7 +9,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -19,7 +18,7 @@ from accelerate.utils import gather_object
 
 from ...files.errors import SettingError, refuse_address
 from ...files.moves import PARTIAL, discard, temporary_path
-from ...files.options import Group, deciding, option
+from ...files.options import deciding
 from ...files.output import Output, check_output_files, locked, reserved, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
@@ -29,50 +28,19 @@ from ...files.tables import USUAL_STYLE, CsvStyle, json_line, json_values, separ
 from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
-from ..tasks.registry import TASK_OPTIONS, task_record
+from ..settings.parts import TASK_OPTIONS
+from ..settings.prediction import PredictArguments, PredictSettings
+from ..tasks.registry import task_record
 from ..tasks.steps import label_count_line, long_text_lines
-from .predictor import Predictor, PredictorSettings, with_answers
+from .predictor import Predictor, with_answers
 
 logger = logging.getLogger(__name__)
 
-OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet", SPREADSHEET_SUFFIX)
 # A part has a head, and a line for each row: [columns of the data, prediction]. Parts survive an interruption; at the
 # end they are merged in the format of the output's ending.
 _PART = "predictions-{:08d}.jsonl"
 # Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
-
-
-@dataclass
-class RowFiles:
-    """The rows that a command reads, and the file to which it writes them with what it adds."""
-
-    group = Group.INPUT
-    data: list[str] = option(
-        [],
-        "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, .xlsx, compressed or not; - reads standard input.",
-        required=True,
-        positional=2,
-        reads="rows",
-    )
-    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
-    overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at data."""
-        if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
-            raise SettingError("output", self.output, f"a name that ends in {', '.join(OUTPUT_ENDINGS)}")
-        super().__post_init__()  # type: ignore[misc]  # of the other base class
-
-
-@dataclass
-class PredictArguments(RowFiles, PredictorSettings):
-    """Settings of `predict_files`.
-
-    Raises:
-        ValueError: If a setting is missing, out of range, or not one of the task's.
-        OSError: If the model folder does not exist.
-    """
 
 
 def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
@@ -90,7 +58,7 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         model: Folder or Hub name.
         data: The data to predict.
         output: A file to write, see `predict_files`; None to return the predictions.
-        **settings: Other fields of `PredictArguments`: `top_k`, `probabilities`, `dtype`, `max_length`, ...
+        **settings: Other options of `PredictSettings`: `top_k`, `probabilities`, `dtype`, `max_length`, ...
 
     Returns:
         With `output`, the result of `predict_files`. Otherwise a dictionary for each row, in the data's order: `label`
@@ -123,7 +91,7 @@ def data_parts(data: Any) -> list[Any]:
     return list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
 
 
-def predict_files(arguments: PredictArguments) -> dict[str, Any]:
+def predict_files(arguments: PredictSettings) -> dict[str, Any]:
     """Predict files, and write their rows with the predictions.
 
     A row of the output is a row of the data, in order: its columns, then `label` and `score` or the task's own fields
@@ -163,12 +131,12 @@ class PartHead(NamedTuple):
 class _Prediction:
     """A call of `predict`, which predicts the data part by part."""
 
-    def __init__(self, arguments: PredictArguments) -> None:
+    def __init__(self, arguments: PredictSettings) -> None:
         self.arguments, data = arguments, arguments.data
         # Whether another call can read the data again, because it is in files.
         self.can_resume = all(isinstance(source, (str, Path)) and str(source) != STDIN for source in data)
         self.files = [str(source) for source in data] if self.can_resume else []
-        self.state = arguments.state
+        self.state = arguments.device.state
         self.predictor = Predictor(arguments)
         rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
@@ -18,18 +18,22 @@ from transformers import PreTrainedTokenizerBase
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.errors import SettingError
 from ...files.loading import load_tokenizer
-from ...files.options import AT_LEAST_1, Group, option
+from ...files.options import options_of
 from ...files.output import write_json, write_lines
+from ...files.settings import build
 from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
-from ...pipelines.openvino_model import Engine, EngineOptions, OpenVinoModel, runs_in_openvino
+from ...pipelines.openvino_model import OpenVinoModel, runs_in_openvino
+from ...pipelines.options import Engine
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, TaskData, check_columns, may_read_pairs, new_name, text_columns
 from ..features import FeatureTaggerConfig
 from ..heads import for_inference
+from ..settings.parts import TASK_OPTIONS
+from ..settings.prediction import PredictorSettings
 from ..tasks.feature_tagging import feature_task
-from ..tasks.registry import TASK_OPTIONS, TASKS, AnswerSettings, FinetunedModelArguments, fitted_to_model
+from ..tasks.registry import TASKS, fitted_to_model
 from ..tasks.steps import (
     answers,
     check_answers,
@@ -195,21 +199,6 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     return replace(task, **columns)  # type: ignore[arg-type]
 
 
-@dataclass
-class PredictorSettings(EngineOptions, AnswerSettings, FinetunedModelArguments):
-    """Settings of a `Predictor`, in addition to those of the task."""
-
-    group = Group.ANSWERS
-    model: str | None = option(required=True, positional=1)
-    top_k: int = option(
-        1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
-    )
-    probabilities: bool = option(False, "Add the probability of every class.", decides=True)
-    keep_columns: list[str] | None = option(
-        None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
-    )
-
-
 class Predictor:
     """A fine-tuned model that predicts batches of rows, on one machine or on the workers of an engine.
 
@@ -224,7 +213,7 @@ class Predictor:
 
     Args:
         model: Folder, under a path valid on every machine, or Hub name.
-        **settings: Other fields of `PredictorSettings`: `top_k`, `probabilities`, `keep_columns`, `dtype`, ...
+        **settings: Other options of `PredictorSettings`: `top_k`, `probabilities`, `keep_columns`, `dtype`, ...
 
     Attributes:
         task: The task.
@@ -243,7 +232,7 @@ class Predictor:
 
     def __init__(self, model: str | Path | PredictorSettings, **settings: Any) -> None:
         if not isinstance(model, PredictorSettings):  # of which `predict` has all
-            model = PredictorSettings(model=str(model), **settings)
+            model = build(PredictorSettings, {"model": str(model), **settings})
         self.settings = model
         self.task = self.settings.resolve_task()
         check_answers(self.task, self.settings.top_k, self.settings.probabilities)
@@ -255,7 +244,7 @@ class Predictor:
         self._finetuned: FinetunedModel | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        settings = {item.name: getattr(self.settings, item.name) for item in fields(PredictorSettings)}
+        settings = {name: getattr(self.settings, name) for name in options_of(PredictorSettings)}
         return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
@@ -281,7 +270,7 @@ class Predictor:
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._finetuned is None:
-            device = self.settings.state.device
+            device = self.settings.device.state.device
             options = self.settings.dtype, self.settings.engine, self.settings.threads
             self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
             self.task = self._finetuned.task

@@ -5,73 +5,27 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ...files.errors import SettingError
-from ...files.options import Group, option
+from ...files.checkpoint import Checkpoint
 from ...files.output import check_output_files, output_to
 from ...files.processes import leave_standard_output
 from ...files.source import Source, files_of
 from ...files.spreadsheets import openpyxl_for
 from ...files.tables import json_line
 from ...files.text import SPREADSHEET_SUFFIX, STDIN
-from ...pipelines import (
-    ScoringMethod,
-    minimal_pair_accuracy,
-    minimal_pair_columns,
-    pseudo_log_likelihoods,
-)
+from ...pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..data import TRUTH, DataRow, check_columns, label_name, rounded, rows_of, text_columns
-from ..tasks.registry import LENGTH, TASKS, DataColumns, InferenceSettings, LabelColumn, fitted_to_model
+from ..settings.prediction import ScoreArguments, ScoreSettings
+from ..tasks.registry import TASKS, fitted_to_model
 from ..tasks.task import Task
-from .prediction_run import RowFiles, data_parts, json_rows_for, output_rows, write_rows
+from .prediction_run import data_parts, json_rows_for, output_rows, write_rows
 from .predictor import load_finetuned_model, task_for_columns
 
 logger = logging.getLogger(__name__)
-
-_FORMATS = ("classification", "cola", "sst2")  # tasks of single texts, whose files are read as published
-
-
-@dataclass
-class ScoreArguments(RowFiles, LabelColumn, DataColumns, InferenceSettings):
-    """Settings of `score_files`; in Python, `data` may also be in memory, as in `mybert.predict`.
-
-    Raises:
-        ValueError: If a setting is missing or out of range.
-        OSError: If the model folder does not exist.
-    """
-
-    group = Group.INPUT
-    model: str | None = option(None, "Pretrained model: a folder, or a name on the Hub.", required=True, positional=1)
-    task: str = option("classification", f"Whose files to read as published: {', '.join(_FORMATS)}.")
-    text_column: str | None = option(
-        None,
-        "Column of the sentence, or of the acceptable one of a minimal pair (default: sentence_good, good, or a "
-        "usual name).",
-    )
-    text_pair_column: str | None = option(
-        None,
-        "Column of the unacceptable sentence of a minimal pair (default: sentence_bad or bad).",
-        needs="text_column",
-    )
-    method: ScoringMethod = option(
-        "within_word_l2r",
-        "What is masked with each token: original, nothing else; within_word_l2r, the rest of its word.",
-        group=Group.OBJECTIVE,
-    )
-    max_length: int | None = option(
-        None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
-    )
-
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at data."""
-        super().__post_init__()
-        if self.task not in _FORMATS:
-            raise SettingError("task", self.task, known=_FORMATS)
-        self.checkpoint.check(ask_hub=False)
 
 
 def score(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
@@ -85,7 +39,7 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
         data: A file or a list of paths; a list, or other iterable, of sentences, of minimal pairs (acceptable,
             unacceptable) or of dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
         output: A file to write, see `score_files`; None to return the scores.
-        **settings: Other fields of `ScoreArguments`: `method`, `text_column`, `max_length`, `dtype`, ...
+        **settings: Other options of `ScoreSettings`: `method`, `text_column`, `max_length`, `dtype`, ...
 
     Returns:
         With `output`, the result of `score_files`. Otherwise a dictionary for each row, in the data's order: `score`,
@@ -101,7 +55,7 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
     return score_files(arguments) if output is not None else _scored(arguments)[1]
 
 
-def score_files(arguments: ScoreArguments) -> dict[str, Any]:
+def score_files(arguments: ScoreSettings) -> dict[str, Any]:
     """Score the sentences of files, and write their rows with the scores.
 
     A row of the output is a row of the data, in order, with the columns of `score`; a name that exists in the data
@@ -126,7 +80,7 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
             openpyxl_for(arguments.output)  # an error now, not at the end
         check_output_files([arguments.output], arguments.overwrite, files_of(arguments.data))
     rows, answers, metrics = _scored(arguments)
-    if arguments.state.is_main_process:
+    if arguments.device.state.is_main_process:
         output = Path(arguments.output)
         written = output_rows(json_rows_for(output, (row.values for row in rows)), answers)
         if arguments.output == STDIN:
@@ -138,7 +92,7 @@ def score_files(arguments: ScoreArguments) -> dict[str, Any]:
     return {"rows": len(rows)} | metrics
 
 
-def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, Any]], dict[str, float]]:
+def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any]], dict[str, float]]:
     """The rows of the data, their scores and the metrics."""
     task = TASKS[arguments.task]
     if arguments.encoding:
@@ -151,7 +105,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
         import sklearn.metrics  # before the work, which takes time
-    state, checkpoint = arguments.state, arguments.checkpoint.check()
+    state, checkpoint = arguments.device.state, Checkpoint(arguments.model).check()
     fill_mask = fitted_to_model(TASKS["fill_mask"], checkpoint.config)
     model = load_finetuned_model(fill_mask, checkpoint, state.device, arguments.dtype)
     for row, text in zip([*rows, *rows], chain(*texts), strict=False):  # before the work
@@ -183,7 +137,7 @@ def _scored(arguments: ScoreArguments) -> tuple[list[DataRow], list[dict[str, An
     return rows, answers, metrics
 
 
-def _with_columns(task: Task, arguments: ScoreArguments, rows: Sequence[DataRow]) -> Task:
+def _with_columns(task: Task, arguments: ScoreSettings, rows: Sequence[DataRow]) -> Task:
     """The task with the columns of the sentences: those given, of minimal pairs, or of single texts."""
     names = ("text_column", "text_pair_column", "label_column")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(arguments, name))}

@@ -20,7 +20,8 @@ from ...files.loading import load_model
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import Labels, TaskData
-from ..features import FEATURES, TABLE_7, FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
+from ..feature_table import FEATURES, TABLE_7
+from ..features import FeatureTagger, FeatureTaggerConfig, hidden_states, load_encoder
 from ..heads import check_max_length
 from .tagging import Examples, TaggedSentence, Words, tag
 from .task import Task

@@ -39,7 +39,8 @@ from ..data import (
     sequences_of,
     text_columns,
 )
-from ..heads import NetworkChanges, check_head, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..heads import check_head, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..network_settings import NetworkChanges
 from .sentence_rows import continues_sentence
 from .task import Task
 

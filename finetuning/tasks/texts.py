@@ -113,6 +113,7 @@ class TextTask(Task[TextExample, LabelPrediction]):
     fitted_fields: ClassVar[Mapping[str, Any]] = {"thresholds": fmean, "temperature": geometric_mean}
     needed_texts: ClassVar[Literal["first", "any", "all"]] = "any"
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
+    classifies_texts: ClassVar[bool] = True
     pipeline: ClassVar[str] = "text-classification"
     problem: ClassVar[str]
     """The kind of label, as transformers calls it (`problem_type`)."""

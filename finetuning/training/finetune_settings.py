@@ -1,30 +1,15 @@
 """The settings of `mybert finetune`."""
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from transformers import AutoModelForSequenceClassification
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy
-
 from ...files.choices import choice
-from ...files.errors import SettingError, refuse_address
+from ...files.errors import SettingError
 from ...files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
-from ...files.source import sources_of
-from ...runs import Batches, Optimization, Records, TrainingSettings
-from ..data import source_of
-from ..heads import Network
-from ..tasks.registry import (
-    SKIP_EMPTY_HELP,
-    TASKS,
-    AnswerSettings,
-    TargetSettings,
-    TaskArguments,
-    TaskChoice,
-    benchmark_files,
-    evaluation_names,
-)
-from ..tasks.task import Task
+from ...files.source import source_of, sources_of
+from ...runs.training_settings import Batches, Optimization, Records, TrainingSettings
+from ..network_settings import Network
+from ..settings.parts import SKIP_EMPTY_HELP, AnswerSettings, TargetSettings, TaskArguments, TaskChoice
 
 SPLITS = ("train", "validation", "test")
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
@@ -34,14 +19,19 @@ _FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 
 
-def classifies_texts(task: Task) -> bool:
-    """Whether a task has a class, labels or a number for each text or pair."""
-    return task.auto_class is AutoModelForSequenceClassification
+@dataclass(frozen=True, kw_only=True)
+class TestData:
+    """Data to predict at the end."""
+
+    group = Group.INPUT
+    test_file: list[str] | None = option(
+        None, "Data to predict; labels are optional, and scored if present.", reads="rows"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFiles:
-    """The data."""
+class Files(TestData):
+    """Files of data."""
 
     group = Group.INPUT
     train_file: str | None = option(
@@ -51,18 +41,56 @@ class TaskFiles:
         required="data_dir dataset unlabeled",
         reads="examples",
     )
+    data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.", reads="file")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnHub(TestData):
+    """A data set of the Hub, with splits."""
+
+    asks: ClassVar[str] = "dataset"
+    why: ClassVar[str] = "which has splits of its own"
+    lacks: ClassVar[tuple[str, ...]] = ("validation_file",)
+    group = Group.INPUT
+    dataset: str | None = option(None, "Data set on the Hub, in place of files.", decides=True)
+    dataset_config: str | None = option(None, "Configuration of the data set on the Hub.", decides=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenFile:
+    """Validation data of its own, if any."""
+
+    group = Group.INPUT
     validation_file: list[str] | None = option(
         None, "Data to evaluate on; several files (MNLI) are reported one by one.", reads="examples"
     )
-    test_file: list[str] | None = option(
-        None, "Data to predict; labels are optional, and scored if present.", reads="rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """A part of the training data as validation data."""
+
+    group, decides = Group.EXAMPLES, True
+    validation_split: float = option(
+        0.0,
+        "Fraction of the training data, in (0, 1), held out as validation data, drawn by the seed, stratified by "
+        "class. For data without a validation file.",
+        _PART,
     )
-    data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.", reads="file")
-    dataset: str | None = option(
-        None, "Data set on the Hub, in place of files.", decides=True, excludes="train_file validation_file data_dir"
-    )
-    dataset_config: str | None = option(
-        None, "Configuration of the data set on the Hub.", decides=True, needs="dataset"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folds:
+    """Cross-validation."""
+
+    why: ClassVar[str] = "where each part is the validation data in turn, and must not choose a checkpoint"
+    lacks: ClassVar[tuple[str, ...]] = ("num_seeds", "load_best_model_at_end", "early_stopping_patience")
+    group, decides = Group.EXAMPLES, True
+    folds: int = option(
+        0,
+        "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
+        "one on all of it.",
+        _SEVERAL,
     )
 
 
@@ -142,12 +170,21 @@ class Adapter:
 
     name: ClassVar[str] = "finetune"
     why: ClassVar[str] = "where only adapters, pooler and head are trained"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lora(Adapter):
+    """The usual adapters."""
+
     group, decides = Group.PARTS, True
-    lora: bool = option(
-        False,
-        "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).",
-        excludes="peft_config",
-    )
+    lora: bool = option(False, "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT).")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenAdapter(Adapter):
+    """Adapters of another configuration."""
+
+    group, decides = Group.PARTS, True
     peft_config: str | None = option(
         None, "JSON or YAML file with any other PEFT configuration, instead of --lora.", reads="file"
     )
@@ -194,13 +231,6 @@ class SampleSettings:
 
     group = Group.EXAMPLES
     decides = True
-    validation_split: float = option(
-        0.0,
-        "Fraction of the training data, in (0, 1), held out as validation data, drawn by the seed, stratified by "
-        "class. For data without a validation file.",
-        _PART,
-        excludes="validation_file",
-    )
     max_train_samples: int | None = option(
         None,
         "Train on only this many examples, drawn by the seed, stratified by class, from what validation_split leaves: "
@@ -213,7 +243,6 @@ class SampleSettings:
         "Stop after this many evaluations in which the main metric does not improve.",
         AT_LEAST_1,
         group=Group.RECORDS,
-        idle_with="folds",
     )
 
 
@@ -223,14 +252,6 @@ class LabeledSamples(SampleSettings):
 
     group = Group.EXAMPLES
     decides = True
-    folds: int = option(
-        0,
-        "Cross-validation: this many trainings, each evaluated on a different part of the training data, and a last "
-        "one on all of it.",
-        _SEVERAL,
-        excludes="validation_file validation_split num_seeds features=all save_strategy=best",
-        why="where each part is the validation data in turn, and must not choose a checkpoint",
-    )
     allow_unusual_labels: bool = option(
         False,
         "Learn labels that look like a mistake: more than 50 classes most of which have one example, or a class NaN, "
@@ -281,11 +302,11 @@ class FinetuningRecords(Records):
     """What a fine-tuning evaluates, saves and logs."""
 
     group = Group.RECORDS
-    save_strategy: SaveStrategy | str = option("epoch")
-    eval_strategy: IntervalStrategy | str = option("epoch")
+    save_strategy: str = option("epoch")
+    eval_strategy: str = option("epoch")
     save_total_limit: int | None = option(1, "Keep this many checkpoints, besides the best.")
     # None: if it is evaluated and saved at the same steps.
-    load_best_model_at_end: bool | None = option(None, idle_with="folds")
+    load_best_model_at_end: bool | None = option(None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,10 +317,11 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
     batches: FinetuningBatches = field(default_factory=FinetuningBatches)
     records: FinetuningRecords = field(default_factory=FinetuningRecords)
     network: Network = field(default_factory=Network)
-    files: TaskFiles = field(default_factory=TaskFiles)
+    source: Files | OnHub = choice(Files)
     reading: TaskArguments = field(default_factory=TaskArguments)
     targets: TargetSettings = field(default_factory=TargetSettings)
     answers: AnswerSettings = field(default_factory=AnswerSettings)
+    validation: GivenFile | HeldOut | Folds = choice(GivenFile)
     samples: SampleSettings = field(default_factory=SampleSettings)
 
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
@@ -316,6 +338,8 @@ class TaskTrainingSettings(TaskChoice, TrainingSettings):
         return given
 
     def _given_settings(self, name: str) -> dict[str, Any]:
+        from ..tasks.registry import TASKS  # with torch, after the command line has checked flags and files
+
         given = super()._given_settings(name)
         return {**TASKS[name].hub, **given} if self.dataset else given
 
@@ -333,7 +357,7 @@ class FinetuneSettings(TaskTrainingSettings):
         positional=1,
         reads="model",
     )
-    trained: FineTune | HeadOnly | Adapter | LinearProbe | Tagger | Best | BestOfHeads = choice(
+    trained: FineTune | HeadOnly | Lora | GivenAdapter | LinearProbe | Tagger | Best | BestOfHeads = choice(
         FineTune,
         "approach",
         "finetune",
@@ -348,16 +372,7 @@ class FinetuneSettings(TaskTrainingSettings):
     @property
     def has_adapter(self) -> bool:
         """Whether adapters are trained."""
-        return self.lora or self.peft_config is not None
-
-    @property
-    def metric(self) -> str:
-        """The metric that selects the best model, as evaluations call it, before the data is read."""
-        if self.metric_for_best_model is not None:
-            return self.metric_for_best_model.removeprefix("eval_")
-        task = self.resolve_task()
-        names = [name for name in evaluation_names(task, found_files(self, task).validation_file or ()) if name]
-        return "_".join([*names[:1], task.main_metric])
+        return isinstance(self.trained, Adapter)
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -368,6 +383,16 @@ class FinetuneSettings(TaskTrainingSettings):
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at the data."""
         super().check()
+        if self.folds and (self.save_strategy == "best" or self.features == "all"):
+            name = "save_strategy" if self.save_strategy == "best" else "features"
+            raise SettingError.worded(
+                "{folds} is {} and {:option} is {!r}, {}; use either {folds} or {:option}.",
+                self.folds,
+                name,
+                getattr(self, name),
+                Folds.why,
+                name,
+            )
         task = self.resolve_task()
         is_of_classes = task.loss.has_class_weights
         if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
@@ -377,7 +402,7 @@ class FinetuneSettings(TaskTrainingSettings):
                 "a task in which each text or word has one class, and another approach than 'features'",
             )
         for name, is_of_texts in (("pooling", self.pooling), ("approach", self.approach in ("linear_probe", "auto"))):
-            if is_of_texts and not classifies_texts(task):
+            if is_of_texts and not task.classifies_texts:
                 raise SettingError.worded(
                     "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
                 )
@@ -398,37 +423,3 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         if self.do_predict and not (self.test_file or several):
             raise SettingError.worded("{do_predict} is set without test data ({test_file}); {}.", _DONE_ANYWAY)
-
-
-def found_files(settings: TaskTrainingSettings, task: Task) -> TaskFiles:
-    """The data files of a run: those given, and those found in the folder of a benchmark, compressed or not."""
-    files = settings.files
-    if not files.data_dir:
-        return files
-    folder = Path(files.data_dir)
-    if not folder.is_dir():
-        refuse_address(files.data_dir)
-        raise SettingError.worded("{data_dir} is {!r}, which is not a folder.", files.data_dir)
-    if not task.files:
-        raise SettingError.worded(
-            "The task {} has no benchmark files to look for in {data_dir}; use {train_file}.", settings.task
-        )
-    for split in SPLITS:
-        name = f"{split}_file"
-        if getattr(files, name) or (split == "validation" and settings.folds):
-            continue
-        if found := benchmark_files(folder, task, split):
-            if split == "validation" and settings.validation_split:
-                raise SettingError.worded(
-                    "{validation_split} is {} and {} has validation data ({}); use either {data_dir}, or "
-                    "{validation_split} with a {train_file}.",
-                    settings.validation_split,
-                    folder,
-                    Path(found[0]).name,
-                )
-            value: Any = found[0] if split == "train" else found
-            files = replace(files, **{name: value})
-    if not files.train_file:
-        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
-        raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
-    return files

@@ -4,23 +4,23 @@ import copy
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ...files.errors import SettingError, worded
+from ...files.errors import SettingError, refuse_address, worded
 from ...files.options import deciding, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
 from ..features import classifies_mean
-from ..heads import NetworkChanges
-from ..tasks.registry import evaluation_names
+from ..network_settings import NetworkChanges
+from ..tasks.registry import benchmark_files, evaluation_names
 from ..tasks.task import Task
-from .finetune_settings import SPLITS, FinetuneSettings, Layers, TaskFiles, classifies_texts, found_files
+from .finetune_settings import SPLITS, FinetuneSettings, Folds, Layers, TaskTrainingSettings
 from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
@@ -35,12 +35,23 @@ _NOTHING_EVALUATED = worded("nothing is evaluated; give a {validation_file}, or 
 
 
 @dataclass(frozen=True)
+class DataFiles:
+    """The data of a run: files, those given and those found in a benchmark's folder, or a data set of the Hub."""
+
+    train_file: str | None
+    validation_file: list[str] | None
+    test_file: list[str] | None
+    dataset: str | None
+    dataset_config: str | None
+
+
+@dataclass(frozen=True)
 class FinetunePlan:
     """What is decided before a fine-tuning begins."""
 
     settings: FinetuneSettings
     task: Task  # with the given settings; its classes are those of the data
-    files: TaskFiles  # those given, and those found in a benchmark's folder
+    files: DataFiles  # those given, and those found in a benchmark's folder
     training: TrainingArguments  # of the whole run
     decisions: Mapping[str, Decision]  # by option; of those that are given there is none
 
@@ -67,7 +78,7 @@ class FinetunePlan:
         settings = self.settings
         is_open = settings.pooling is None and not settings.keep_model_type and not settings.from_scratch
         is_probe = approach == "linear_probe"
-        if is_open and classifies_texts(self.task) and classifies_mean(settings.model, is_probe):
+        if is_open and self.task.classifies_texts and classifies_mean(settings.model, is_probe):
             why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {settings.model} say"
             return Decision("mean", why)
         return Decision(settings.pooling, "")
@@ -143,8 +154,7 @@ def plan_finetuning(
             decisions[name] = Decision(defaults[name], why)
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:
-        names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
-        decisions["metric_for_best_model"] = Decision("_".join([*names[:1], task.main_metric]), "the task's main one")
+        decisions["metric_for_best_model"] = Decision(_main_metric(task, files), "the task's main one")
     if learning_rate is not None and settings.learning_rate is None:
         decisions["learning_rate"] = learning_rate
     if started_on_cpus():
@@ -289,9 +299,56 @@ def _learning_rate(settings: FinetuneSettings, task: Task) -> Decision:
 
 def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int) -> Decision:
     """The factor on the word embeddings' learning rate; `task` is that of the data."""
-    is_of_texts = classifies_texts(task) and task.has_classes and task.text_pair_column is None
+    is_of_texts = task.classifies_texts and task.has_classes and task.text_pair_column is None
     is_large = is_of_texts and num_examples >= _FACTOR_FROM
     moves = isinstance(settings.trained, Layers) and settings.trained.freeze_layers == -1
     if is_large and moves and hidden_size_of(settings.model) <= _FACTOR_UP_TO:
         return Decision(_FACTOR, f"{num_examples} texts, hidden size up to {_FACTOR_UP_TO}")
     return Decision(1.0, "")
+
+
+def selecting_metric(settings: TaskTrainingSettings) -> str:
+    """The metric that selects the best model, as evaluations call it, before the data is read."""
+    if settings.metric_for_best_model is not None:
+        return settings.metric_for_best_model.removeprefix("eval_")
+    task = settings.resolve_task()
+    return _main_metric(task, found_files(settings, task))
+
+
+def _main_metric(task: Task, files: DataFiles) -> str:
+    names = [name for name in evaluation_names(task, files.validation_file or ()) if name]
+    return "_".join([*names[:1], task.main_metric])
+
+
+def found_files(settings: TaskTrainingSettings, task: Task) -> DataFiles:
+    """The data files of a run: those given, and those found in the folder of a benchmark, compressed or not."""
+    files = DataFiles(**{each.name: getattr(settings, each.name) for each in fields(DataFiles)})
+    if not settings.data_dir:
+        return files
+    folder = Path(settings.data_dir)
+    if not folder.is_dir():
+        refuse_address(settings.data_dir)
+        raise SettingError.worded("{data_dir} is {!r}, which is not a folder.", settings.data_dir)
+    if not task.files:
+        raise SettingError.worded(
+            "The task {} has no benchmark files to look for in {data_dir}; use {train_file}.", settings.task
+        )
+    for split in SPLITS:
+        name = f"{split}_file"
+        if getattr(files, name) or (split == "validation" and isinstance(settings.validation, Folds)):
+            continue
+        if found := benchmark_files(folder, task, split):
+            if split == "validation" and settings.validation_split:
+                raise SettingError.worded(
+                    "{validation_split} is {} and {} has validation data ({}); use either {data_dir}, or "
+                    "{validation_split} with a {train_file}.",
+                    settings.validation_split,
+                    folder,
+                    Path(found[0]).name,
+                )
+            value: Any = found[0] if split == "train" else found
+            files = replace(files, **{name: value})
+    if not files.train_file:
+        there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+        raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
+    return files

@@ -41,14 +41,14 @@ from ...runs import (
     suggest_bfloat16,
 )
 from ...tokenization import save_vocab
-from ..features import TABLE_7
+from ..feature_table import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
 from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
-from .finetune_settings import FinetuneSettings, TaskTrainingSettings, classifies_texts
+from .finetune_settings import FinetuneSettings, TaskTrainingSettings
 from .measurement import FOLD_OUTPUTS, METRICS, measure_run
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .plan import FinetunePlan, completed, plan_finetuning, training_length
@@ -145,7 +145,7 @@ class Finetuning:
     def offers_linear_probe(self) -> bool:
         """Whether the command could fit a linear probe instead."""
         settings = self.plan.settings
-        return settings.approach == "finetune" and not settings.from_scratch and classifies_texts(self.plan.task)
+        return settings.approach == "finetune" and not settings.from_scratch and self.plan.task.classifies_texts
 
     def check(self) -> None:
         """Reject models that do not exist, before data is read."""

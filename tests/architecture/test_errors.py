@@ -6,11 +6,13 @@ from collections import defaultdict
 from pathlib import Path
 from string import Formatter
 
-from mybert.command_line.option_table import table
+from mybert.command_line import COMMANDS
+from mybert.files.options import options_of
 
 ROOT = Path(__file__).resolve().parents[2]
 # Their functions have arguments of these names, and no options.
 WITHOUT_OPTIONS = ("modeling_mybert", "metrics", "conversion/tensorflow", "benchmarks")
+OPTIONS = {name for command in COMMANDS.values() for name in options_of(command.load_settings())}
 
 
 def text_of(node: ast.expr) -> str:
@@ -28,7 +30,7 @@ def test_errors_that_begin_with_an_option_are_setting_errors(trees):
         for call in ast.walk(tree):
             if isinstance(call, ast.Call) and ast.unparse(call.func) == "ValueError" and call.args:
                 first, _, rest = text_of(call.args[0]).partition(" ")
-                if first in table()["options"] and rest:
+                if first in OPTIONS and rest:
                     plain.append(f"{path}:{call.lineno}: {first} {rest}")
     assert not plain, "these are raised as `SettingError`: " + "\n".join(plain)
 
@@ -40,7 +42,7 @@ def test_command_line_has_patterns_for_messages_of_argparse_only():
             uses = [node for node in ast.walk(part) if isinstance(node, ast.Name) and node.id in ("re", "_QUOTED")]
             if uses:
                 functions[path.stem].append(getattr(part, "name", "a constant"))
-    assert functions == {"console": ["a constant", "shell_lines"], "flags": ["_in_words"]}
+    assert functions == {"closings": ["a constant", "shell_lines"], "flags": ["_in_words"]}
 
 
 def test_worded_has_a_value_for_each_of_its_places(trees):
@@ -57,5 +59,5 @@ def test_worded_has_a_value_for_each_of_its_places(trees):
                     call.lineno,
                 )
                 options = [field.partition("=")[0] for field in fields if field]
-                known = {*table()["options"], "max_seq_len", "max_question_len"}  # of a pipeline
+                known = {*OPTIONS, "max_seq_len", "max_question_len"}  # of a pipeline
                 assert known.issuperset(options), (path, call.lineno, options)

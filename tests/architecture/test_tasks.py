@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mybert.finetuning import TASKS
-from mybert.finetuning.tasks import task_table
+from mybert.finetuning.tasks import task_names, task_table
 from mybert.finetuning.tasks.feature_tagging import FeatureTask
 from mybert.finetuning.tasks.task import Format, Target, Task
 
@@ -31,6 +31,12 @@ def is_about_a_task(node):
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     names |= {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
     return bool(names & {"task", *(kind.__name__ for kind in KINDS)})
+
+
+def test_names_of_tasks_are_those_of_the_table():
+    own = {name: task.columns(labeled=True) for name, task in TASKS.items() if not task.files}
+    assert own == task_names.OWN_DATA and list(own) == list(task_names.OWN_DATA)
+    assert [name for name, task in TASKS.items() if task.files] == task_names.BENCHMARKS
 
 
 @pytest.mark.parametrize(("half", "most"), [(Format, 8), (Target, 12)])

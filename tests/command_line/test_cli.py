@@ -14,16 +14,17 @@ from mybert import cli
 from mybert.command_line import GROUPS
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, option
+from mybert.files.settings import Parts
 
 
-@dataclass
-class NamedArguments:
+@dataclass(frozen=True, kw_only=True)
+class NamedSettings(Parts):
     name: str = field(metadata={"help": "A name."})
     number: int = field(default=1, metadata={"help": "A number."})
 
 
-@dataclass
-class EchoArguments:
+@dataclass(frozen=True, kw_only=True)
+class EchoSettings(Parts):
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
     names: list[str] | None = option(None, "Names.", group=Group.INPUT, positional=1)
@@ -48,21 +49,21 @@ ERRORS = {
 calls = []
 
 
-def echo(arguments: EchoArguments):
+def echo(arguments: EchoSettings):
     calls.append(arguments)
     if arguments.number in ERRORS:
         raise ERRORS[arguments.number]
     return {"interrupted": arguments.number in (15, 24)} | ({"accuracy": 0.5} if arguments.number == 24 else {})
 
 
-def say_name(arguments: NamedArguments):
+def say_name(arguments: NamedSettings):
     calls.append(arguments)
 
 
 @pytest.fixture
 def echo_command(monkeypatch):
     calls.clear()
-    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "echo"))
+    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "EchoSettings", "echo"))
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
 
 
@@ -73,7 +74,11 @@ def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
     assert cli.main(["echo", "--config", str(path), "--number", "5"]) == 0
     path.write_text("names: Ada\n")  # a single value for a list is a list of one
     assert cli.main(["echo", "--config", str(path)]) == 0
-    assert calls == [EchoArguments(4, 0.001), EchoArguments(5, 0.001), EchoArguments(names=["Ada"])]
+    assert calls == [
+        EchoSettings(number=4, rate=0.001),
+        EchoSettings(number=5, rate=0.001),
+        EchoSettings(names=["Ada"]),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_yaml_means_what_stands_there(echo_command, tmp_path, content, expected)
     path = tmp_path / "run.yaml"
     path.write_text(content)
     assert cli.main(["echo", "--config", str(path)]) == 0
-    assert calls == [EchoArguments(**expected)]
+    assert calls == [EchoSettings(**expected)]
 
 
 def test_one_settings_file_is_read(echo_command, tmp_path, capsys):
@@ -109,12 +114,12 @@ def test_one_settings_file_is_read(echo_command, tmp_path, capsys):
 
 
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "say_name"))
+    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedSettings", "say_name"))
     path = tmp_path / "run.yaml"
     path.write_text("name: Ada\n")
     assert cli.main(["name", "--config", str(path)]) == 0
     assert cli.main(["name", "--config", str(path), "--name", "Grace"]) == 0
-    assert calls == [NamedArguments("Ada"), NamedArguments("Grace")]
+    assert calls == [NamedSettings(name="Ada"), NamedSettings(name="Grace")]
     for content in ("number: 2\n", "name: null\n"):
         path.write_text(content)
         assert cli.main(["name", "--config", str(path)]) == 2
@@ -174,12 +179,12 @@ def test_both_spellings_of_a_flag_are_read(echo_command, tmp_path):
     path.write_text("disable-tqdm: yes\n")
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert cli.main(["echo", "--disable-tqdm"]) == 0
-    assert calls == [EchoArguments(disable_tqdm=True)] * 2
+    assert calls == [EchoSettings(disable_tqdm=True)] * 2
 
 
 def test_leading_values_need_no_flag(echo_command, capsys):
     assert cli.main(["echo", "Ada", "-", "--number", "3"]) == 0
-    assert calls == [EchoArguments(names=["Ada", "-"], number=3)]
+    assert calls == [EchoSettings(names=["Ada", "-"], number=3)]
     for flags in (["--names", "Grace"], ["--names=Grace"]):
         assert cli.main(["echo", "Ada", *flags]) == 2
         assert capsys.readouterr().err == "mybert echo: --names is given twice, as 'Ada' and as --names.\n"
@@ -189,7 +194,7 @@ def test_leading_values_need_no_flag(echo_command, capsys):
 
 def test_quiet(echo_command):
     assert cli.main(["echo", "--quiet"]) == 0
-    assert calls == [EchoArguments(disable_tqdm=True)]
+    assert calls == [EchoSettings(disable_tqdm=True)]
 
 
 def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
@@ -283,7 +288,7 @@ def test_usage_of_a_group_lists_its_commands(capsys):
 def test_every_command_loads_and_has_help(name, capsys):
     assert cli.main([*name.split(), "--help"]) == 0
     assert "-h, --help" in capsys.readouterr().out
-    assert cli.COMMANDS[name].load()[1].__doc__
+    assert cli.COMMANDS[name].load_function().__doc__
 
 
 def test_help_of_a_command_by_its_name(capsys):

@@ -6,32 +6,31 @@ from types import SimpleNamespace
 import pytest
 
 from mybert import cli
-from mybert.command_line.command_table import Closing
-from mybert.command_line.console import say_closing
+from mybert.command_line import closings
+from mybert.command_line.closings import CLOSINGS, say_closing
 from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
 from mybert.hub_card import PushArguments
-from mybert.pretraining.commands import DataArguments
+from mybert.pretraining import DataArguments
 from mybert.pretraining.filtering import FilterReport
-from mybert.tokenization.commands import VocabArguments
+from mybert.tokenization import VocabArguments
 
 PRINTS_ITS_RESULT = {"completion"}
 
 
 def test_every_command_says_what_it_leaves_behind():
-    assert {name for name, command in cli.COMMANDS.items() if not any(command.closing)} == PRINTS_ITS_RESULT
+    assert cli.COMMANDS.keys() - CLOSINGS.keys() == PRINTS_ITS_RESULT and CLOSINGS.keys() <= cli.COMMANDS.keys()
 
 
 @pytest.fixture
-def said(caplog):
-    """What is said at the end of a command; its `Closing`, or its name."""
+def said(caplog, monkeypatch):
+    """What is said at the end of a command."""
     caplog.set_level(logging.INFO, "mybert")
+    monkeypatch.setattr(closings, "_selecting_metric", lambda settings: "accuracy")
 
-    def close(closing, arguments, result):
+    def close(name, arguments, result):
         caplog.clear()
-        known = cli.COMMANDS[closing].closing if isinstance(closing, str) else closing
-        arguments = SimpleNamespace(**arguments) if isinstance(arguments, dict) else arguments
-        say_closing(known, arguments, result)
+        say_closing(name, SimpleNamespace(**arguments) if isinstance(arguments, dict) else arguments, result)
         return "".join(caplog.messages)
 
     return close
@@ -43,25 +42,22 @@ def test_say_closing_names_files_in_the_folder(tmp_path, monkeypatch, said):
     folder.mkdir()
     for name in ("training_curves.png", "predictions_matched.tsv", "predictions_mismatched.tsv", "model.safetensors"):
         (folder / name).touch()
-    closing = Closing("{output_dir}", "accuracy {result[accuracy]}; f1 {result[f1]}", "predict {output_dir}")
-    assert said(closing, {"output_dir": "run"}, {"accuracy": 0.9}).splitlines() == [
+    shown = said("finetune", {"output_dir": "run"}, {"accuracy": 0.9, "test_accuracy": None})
+    assert shown.splitlines() == [
         "",
         "Done: run (accuracy 0.9)",
         "  curves       run/training_curves.png",
         "  predictions  run/predictions_matched.tsv",
-        "Next:",
-        "  mybert predict run",
     ]
 
 
 def test_long_lines_are_broken_so_that_a_shell_takes_them(said):
-    closing = Closing("x", "word " * 20, "attention {text} 'two words'" + " --flag" * 12)
-    shown = said(closing, {"text": ["it's one word"]}, None)
+    settings = VocabArguments(text=["it's one word", *"abcdefghijklmnopqrstuvwxyz"], output_dir="two words")
+    shown = said("vocab", settings, range(3))
     call = shown.partition("Next:\n")[2]
-    assert max(map(len, shown.splitlines())) <= 104  # quoted words are not wrapped
     assert all(line.endswith(" \\") for line in call.splitlines()[:-1])
-    assert shlex.split(call)[:4] == ["mybert", "attention", "it's one word", "two words"]
-    assert max(map(len, call.splitlines())) <= 80
+    assert shlex.split(call.replace("\\\n", ""))[:4] == ["mybert", "pretrain", "it's one word", "a"]
+    assert len(call.splitlines()) > 1 and max(map(len, call.splitlines())) <= 80
 
 
 ARGUMENTS = {
@@ -72,7 +68,6 @@ ARGUMENTS = {
     "tokenizer": "tok",
     "dry_run": False,
     "num_shards": 1,
-    "metric": "accuracy",
     "new_data": ("new.txt", "question ||| context"),
 }
 RESULTS = {
@@ -160,7 +155,7 @@ NO_FOLDER = {"output_dir": "none", "model": "none"}  # no tokenizer and no model
 @pytest.mark.parametrize(
     ("name", "arguments", "result", "part", "next_call"),
     [
-        ("vocab", {"text": ["-"]}, range(3), "3 pieces", None),  # standard input cannot be read again
+        ("vocab", VocabArguments(text=["-"], output_dir="out"), range(3), "3 pieces", None),  # read only once
         *((name, NO_FOLDER, RESULTS[name], "Done", None) for name in ("convert google", "convert bert", "card")),
         ("finetune", NO_FOLDER, {"last": {"accuracy": 0.5}, "interrupted": False}, "accuracy: last 0.5", None),
         ("finetune", {}, {}, "Done: out\n", "predict"),  # nothing was measured
@@ -176,7 +171,7 @@ NO_FOLDER = {"output_dir": "none", "model": "none"}  # no tokenizer and no model
     ],
 )
 def test_say_closing_depends_on_the_result(name, arguments, result, part, next_call, said):
-    shown = said(name, ARGUMENTS | arguments, result)
+    shown = said(name, ARGUMENTS | arguments if isinstance(arguments, dict) else arguments, result)
     call = shown.partition("Next:\n  mybert ")[2]
     assert part in shown and call.partition(" ")[0] == (next_call or "")
 

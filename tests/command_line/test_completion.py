@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from mybert.command_line.flags import CompletionArguments, print_completion
+from mybert.command_line.flags import CompletionSettings, print_completion
 
 shtab = pytest.importorskip("shtab")
 
@@ -13,7 +13,7 @@ shtab = pytest.importorskip("shtab")
 def script(tmp_path_factory):
     path = tmp_path_factory.mktemp("completion") / "mybert.bash"
     with path.open("w") as file, contextlib.redirect_stdout(file):
-        print_completion(CompletionArguments("bash"))  # `main` would leave its output to the logger
+        print_completion(CompletionSettings(shell="bash"))  # `main` would leave its output to the logger
     return path
 
 

@@ -13,18 +13,19 @@ from mybert import MyBertModel, cli
 from mybert.command_line.console import sentence_for_command, set_up_output, silence_libraries
 from mybert.files.errors import SettingError, worded
 from mybert.files.progress import progress_bar
-from mybert.finetuning import PredictArguments
+from mybert.files.settings import Parts
+from mybert.finetuning import PredictSettings
 
 
-@dataclass
-class NoisyArguments:
+@dataclass(frozen=True, kw_only=True)
+class NoisySettings(Parts):
     name: str = field(default="x", metadata={"help": "A name."})
 
 
 starts = []
 
 
-def make_noise(arguments: NoisyArguments):
+def make_noise(arguments: NoisySettings):
     starts.append(vars(tqdm)["__init__"])
     for _ in progress_bar(range(3), desc="work", disable=False):
         pass
@@ -37,7 +38,7 @@ def make_noise(arguments: NoisyArguments):
 
 @pytest.fixture
 def noisy_command(monkeypatch):
-    command = cli.Command("make noise", __name__, "make_noise")
+    command = cli.Command("make noise", __name__, "NoisySettings", "make_noise")
     monkeypatch.setitem(cli.COMMANDS, "noise", command)
     monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[make_noise.__module__])
 
@@ -134,7 +135,7 @@ def test_sentence_for_command_names_flags_and_suggests_words(error, shown):
 
 def test_sentence_for_command_leaves_out_flags_that_the_command_lacks():
     error = ValueError(worded("x holds another run; name another folder[, or pass {overwrite=True}]. It has {}.", "y"))
-    assert sentence_for_command(error, PredictArguments) == (
+    assert sentence_for_command(error, PredictSettings) == (
         "x holds another run; name another folder, or pass --overwrite. It has y."
     )
     assert sentence_for_command(error, ModelArguments) == "x holds another run; name another folder. It has y."

@@ -17,7 +17,6 @@ from transformers import BertForPreTraining
 
 import mybert
 from mybert import cli
-from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.conversion import export_google_checkpoint
 from mybert.files.choices import superseded
 from mybert.files.options import options_of, types_of
@@ -25,6 +24,7 @@ from mybert.finetuning import comparison
 from mybert.finetuning.prediction import predictor
 from mybert.pretraining import build_token_store
 from mybert.runs import TrainingSettings, run_folder
+from mybert.runs.trainer_options import is_inherited
 
 OF_A_RUN = {"max_steps": 2, "learning_rate": 0.01, "max_length": 16, "per_device_train_batch_size": 8}
 OF_A_RUN |= {"save_strategy": "no", "use_cpu": True, "warmup_steps": 0}
@@ -79,7 +79,7 @@ RUNS = {
 }
 # Not run here: options that say what is shown, or that are another command's; and exports of graphs, which take long.
 OTHERS = [*"demo ablation card push attention curves bench completion".split(), "convert onnx", "convert openvino"]
-KINDS = {name: cli.COMMANDS[name].load()[0] for name in RUNS}
+KINDS = {name: cli.COMMANDS[name].load_settings() for name in RUNS}
 # Command -> options whose tests are slow here: another command has them, too, or each trains several times.
 SLOW = {"adapt": KINDS["pretrain"], "finetune": TrainingSettings, "distill": KINDS["finetune"]}
 SLOW |= dict.fromkeys(("evaluate", "compare"), KINDS["predict"]) | {"glue": KINDS["glue"]}
@@ -301,7 +301,7 @@ def options(name):
     never = {*superseded(kind, required, {}), *getattr(kind, "unsupported", ())}
     never |= {*NEUTRAL, *" ".join(ELSEWHERE.values()).split()}
     for each in options_of(kind).values():
-        is_ours = getattr(each, "decides", None) or not is_as_transformers_has_it(each)
+        is_ours = getattr(each, "decides", None) or not is_inherited(each)
         if each.init and is_ours and never.isdisjoint((each.name, f"{name}.{each.name}")):
             yield each, hints[each.name]
 

@@ -8,13 +8,13 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.choices import choices_of
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, contradicting, deciding, options_of, types_of
+from mybert.files.settings import build
 from mybert.finetuning import DistillationArguments, FinetuningArguments
 from mybert.pretraining import AdaptArguments, PretrainingArguments
-from mybert.runs import training_settings
+from mybert.runs.trainer_options import is_inherited, json_options
 
 RUN = {"output_dir": "out", "use_cpu": True}
 # Settings with which the arguments of a command can be created; TEACHER is a fine-tuned model.
@@ -39,7 +39,7 @@ BASES = {
     "attention": {"model": "m", "sentences": ["a"]},
     "completion": {"shell": "bash"},
 }
-KINDS = {name: command.load()[0] for name, command in cli.COMMANDS.items()}
+KINDS = {name: command.load_settings() for name, command in cli.COMMANDS.items()}
 # Functions that also check what a plan would.
 MAKERS = {
     "pretrain": PretrainingArguments,
@@ -49,7 +49,7 @@ MAKERS = {
 }
 VALUES = {
     "lr_scheduler_kwargs": '{"power": 2.0}',
-    **dict.fromkeys(training_settings._objects() - {"lr_scheduler_kwargs"}, "{}"),
+    **dict.fromkeys(json_options() - {"lr_scheduler_kwargs"}, "{}"),
     "clean": ["html"],
     "max_length": 16,
     "random_replace_prob": 0.05,
@@ -114,7 +114,7 @@ def made(name, folder, **settings):
     gone = contradicting(KINDS[name], settings)
     settings = named_by(name, settings) | settings
     given = {key: value for key, value in base.items() if key not in gone} | settings
-    return MAKERS.get(name, KINDS[name])(**given)
+    return MAKERS[name](**given) if name in MAKERS else build(KINDS[name], given)
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_ranges_hold_at_their_edges():
 
 @pytest.mark.parametrize(("name", "option", "value", "expected"), out_of_range())
 def test_values_out_of_range_are_refused(name, option, value, expected, teacher):
-    given = [value] if "list" in str(KINDS[name].__annotations__.get(option)) else value
+    given = [value] if "list" in str(types_of(KINDS[name])[option]) else value
     with pytest.raises(SettingError) as error:
         made(name, teacher, **{option: given})
     assert error.value.option == option and error.value.value in (value, given)
@@ -230,7 +230,7 @@ def test_rules_name_options():
 @pytest.mark.parametrize("name", KINDS)
 def test_options_of_our_own_are_in_a_group_of_the_help(name):
     for each, _ in options(name):
-        assert is_as_transformers_has_it(each) or isinstance(each.group, Group), each.name
+        assert is_inherited(each) or isinstance(each.group, Group), each.name
 
 
 OF_ALL_TRAINING = [

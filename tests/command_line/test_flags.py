@@ -11,10 +11,10 @@ import pytest
 
 from mybert import cli
 from mybert.command_line.flags import CommandParser, name_positional, parse_flags
-from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.errors import SettingError
 from mybert.files.options import Group, options_of, parts_of, types_of
 from mybert.files.settings import build
+from mybert.runs.trainer_options import is_inherited
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {
@@ -43,14 +43,14 @@ def own_fields(name):
 
     Derived fields, which users cannot set, are not included.
     """
-    arguments_class, _ = cli.COMMANDS[name].load()
+    arguments_class = cli.COMMANDS[name].load_settings()
     hints = typing.get_type_hints(arguments_class).values()
     parts = [part for hint in hints for part in parts_of(hint)]
     classes = [kind for part in (arguments_class, *parts) for kind in part.__mro__]
     own = {field for kind in classes if kind.__module__.startswith("mybert.") for field in get_annotations(kind)}
     hints = types_of(arguments_class)
     given = [field for field in options_of(arguments_class).values() if field.init]
-    return [(each, hints[each.name]) for each in given if each.name in own and not is_as_transformers_has_it(each)]
+    return [(each, hints[each.name]) for each in given if each.name in own and not is_inherited(each)]
 
 
 def kind(field, hint):
@@ -185,8 +185,8 @@ def test_a_default_is_the_last_word_of_a_help_and_choices_are_shown_once(name):
     parser = CommandParser(name)
     formatter = parser._get_formatter()
     for flag in parser.flags:
-        field = parser.options_class.__dataclass_fields__.get(flag.dest)
-        if field is None or field.metadata.get("inherited"):
+        field = parser.options.get(flag.dest)
+        if field is None or is_inherited(field):
             continue
         text = formatter._get_help_string(flag)
         assert "default" not in re.sub(r"\(default: [^()]*\)\.$", "", text.lower()), flag.dest
@@ -214,7 +214,7 @@ def test_help_all_explains_inherited_flags_too(monkeypatch):
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_arguments_without_a_required_option_raise(name):
     command = cli.COMMANDS[name]
-    arguments_class, _ = command.load()
+    arguments_class = command.load_settings()
     if any(getattr(field, "required", None) for field in options_of(arguments_class).values()):
         with pytest.raises(ValueError, match=r"not set|neither .* is set|is empty"):
             build(arguments_class, {})

@@ -1,19 +1,20 @@
 """What is wrong is found in the order of its cost: flags, then files, then libraries and models."""
 
-import copy
 import json
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from transformers import TrainingArguments
 
 from mybert import MyBertForSequenceClassification, cli
-from mybert.command_line import GROUPS, option_table
-from mybert.command_line.flags import CommandParser, check_flags, parse_flags
+from mybert.command_line import GROUPS
+from mybert.command_line.flags import CommandParser, parse_flags
 from mybert.files.checkpoint import TASK_RECORD
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.prediction.prediction_run import PredictArguments
+from mybert.runs import trainer_options
 
 WITHOUT_LIBRARIES = """
 import runpy, sys
@@ -49,7 +50,7 @@ raise SystemExit(status)
         ),
     ],
 )
-def test_check_flags_and_inputs_import_no_libraries(words, message, run_python, tmp_path):
+def test_parse_flags_and_inputs_import_no_libraries(words, message, run_python, tmp_path):
     (tmp_path / "t.tsv").write_text("review\tstars\na\t1\n")
     done = run_python("-c", WITHOUT_LIBRARIES, *words.split(), status=2, cwd=tmp_path)
     assert message in done.stderr and done.stderr.startswith(f"mybert {words.split()[0]}: ")
@@ -62,43 +63,21 @@ def test_help_imports_no_libraries(words, run_python, tmp_path):
     assert "usage: mybert" in done.stdout and done.stdout.endswith("\n\n")
 
 
-def without_inherited(table):
-    """The table without the options that other versions of transformers declare otherwise or lack."""
-    inherited = {name for name, record in table["options"].items() if record.get("inherited")}
-    commands = {
-        command: {name: own for name, own in options.items() if name not in inherited}
-        for command, options in table["commands"].items()
-    }
-    options = {name: record for name, record in table["options"].items() if name not in inherited}
-    return {"tasks": table["tasks"], "options": options, "commands": commands}
+def test_trainer_options_hold_what_transformers_declares():
+    """If this fails: python -m mybert.runs.trainer_options, with the transformers of constraints.txt."""
+    if trainer_options.table()["transformers"] != version("transformers"):
+        pytest.skip("another version of transformers")
+    assert Path(trainer_options.__file__).with_suffix(".json").read_text("utf-8") == trainer_options.table_text()
 
 
-def test_option_table_holds_what_the_classes_declare():
-    """If this fails: python -m mybert.command_line.option_table, with the transformers of constraints.txt."""
-    current = option_table.current_table()
-    assert without_inherited(option_table.table()) == without_inherited(current)
-    if current["transformers"] == option_table.table()["transformers"]:
-        assert option_table.OPTIONS_FILE.read_text(encoding="utf-8") == option_table.table_text()
-
-
-def test_options_class_of_a_command_without_a_table_is_made_of_its_class(monkeypatch):
-    full_help = CommandParser("vocab").full_help(every_flag=True)
-    without_commands = option_table.table() | {"commands": {}}
-    monkeypatch.setattr(option_table, "table", lambda: without_commands)
-    assert CommandParser("vocab").full_help(every_flag=True) == full_help
-
-
-def test_arguments_of_an_option_that_transformers_lacks_names_the_version(tmp_path, monkeypatch, capsys):
+def test_settings_with_an_option_that_transformers_lacks_names_the_version(tmp_path, monkeypatch, capsys):
     (tmp_path / "t.txt").write_text("a cat\n")
-    content = copy.deepcopy(option_table.table())
-    content["options"]["of_tomorrow"] = {"kind": "int", "default": 0, "inherited": True}
-    content["commands"]["pretrain"]["of_tomorrow"] = {}
-    monkeypatch.setattr(option_table, "table", lambda: content)
-    command = f"pretrain {tmp_path}/t.txt --output_dir {tmp_path}/o --max_steps 1 --of_tomorrow"
-    assert cli.main([*command.split(), "1"]) == 2
+    monkeypatch.delitem(TrainingArguments.__dataclass_fields__, "logging_nan_inf_filter")
+    command = f"pretrain {tmp_path}/t.txt --output_dir {tmp_path}/o --max_steps 1 --logging_nan_inf_filter"
+    assert cli.main([*command.split(), "no"]) == 2
     assert capsys.readouterr().err == (
-        f"mybert pretrain: --of_tomorrow is set, but transformers {version('transformers')} has no such argument; "
-        f"leave it out, or install transformers {content['transformers']}.\n"
+        f"mybert pretrain: --logging_nan_inf_filter is set, but transformers {version('transformers')} has no such "
+        f"argument; leave it out, or install transformers {trainer_options.table()['transformers']}.\n"
     )
     assert not (tmp_path / "o").exists()
 
@@ -117,14 +96,14 @@ def test_arguments_of_an_option_that_transformers_lacks_names_the_version(tmp_pa
         ("data", "--tokenizer (or --dry_run) and --output (or --dry_run) are not set"),
     ],
 )
-def test_check_flags_without_flags_names_all_that_is_missing(name, missing, capsys):
+def test_parse_flags_without_flags_names_all_that_is_missing(name, missing, capsys):
     assert cli.main(name.split()) == 2
     error = capsys.readouterr().err
     assert error == f"mybert {name}: {missing} (as in: mybert {name} {cli.COMMANDS[name].example}).\n"
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_check_flags_without_flags_is_one_sentence(name, capsys):
+def test_parse_flags_without_flags_is_one_sentence(name, capsys):
     status = cli.main(name.split()) if name != "demo" else 2
     error = capsys.readouterr().err
     assert status == 2 and error.count("\n") <= 1 and "following arguments" not in error
@@ -185,7 +164,7 @@ def test_unknown_task_says_what_is_for_own_labels(tmp_path, monkeypatch, capsys)
         assert error.startswith(f"mybert finetune: {message}classification, multilabel, ")
 
 
-README = option_table.OPTIONS_FILE.parents[1] / "README.md"
+README = Path(trainer_options.__file__).parents[1] / "README.md"
 USUAL = {
     "finetune": "model task train_file validation_file validation_split text_column label_column learning_rate "
     "num_train_epochs per_device_train_batch_size seed output_dir",
@@ -236,7 +215,7 @@ def write(path, content):
 def check(command, flags):
     from mybert.command_line.inputs import check_files_and_models
 
-    check_files_and_models(check_flags(command, flags)[1])
+    check_files_and_models(parse_flags(command, flags))
 
 
 RECORD = {"task": "classification", "text_column": "review", "label_column": "stars"}

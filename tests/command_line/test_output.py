@@ -12,12 +12,13 @@ import logging, sys, types
 from dataclasses import dataclass, field
 from pathlib import Path
 from mybert import cli
+from mybert.files.settings import Parts
 
-@dataclass
-class Arguments:
+@dataclass(frozen=True, kw_only=True)
+class SaySettings(Parts):
     name: str = field(default="x", metadata={"help": "A name."})
 
-def say(arguments: Arguments):
+def say(arguments: SaySettings):
     logging.getLogger("mybert").info("first line %s", arguments.name)
     input()
     for _ in range(3):
@@ -25,8 +26,8 @@ def say(arguments: Arguments):
     Path("made").write_text("made")
 
 sys.modules["said"] = module = types.ModuleType("said")
-module.say = say
-cli.COMMANDS["say"] = cli.Command("say it", "said", "say")
+module.say, module.SaySettings = say, SaySettings
+cli.COMMANDS["say"] = cli.Command("say it", "said", "SaySettings", "say")
 sys.exit(cli.main())
 """
 

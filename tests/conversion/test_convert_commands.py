@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoConfig, HfArgumentParser
+from transformers import AutoConfig
 
+from mybert.command_line.command_table import COMMANDS
+from mybert.command_line.flags import CommandParser
 from mybert.conversion import commands, read_tensor_bundle
+from mybert.files.settings import build
 
 TF1 = Path(__file__).parents[1] / "fixtures" / "google_tf1"
 
 
-def parse(kind, *arguments):
-    (parsed,) = HfArgumentParser(kind).parse_args_into_dataclasses([str(argument) for argument in arguments])
-    return parsed
+def parse(command, *flags):
+    return build(COMMANDS[command].load()[0], CommandParser(command).given([str(flag) for flag in flags]))
 
 
 def test_the_whole_round(tmp_path, write_vocab, caplog):
@@ -30,16 +32,16 @@ def test_the_whole_round(tmp_path, write_vocab, caplog):
     ]
     google += ["--config_file", TF1 / "squad_adam" / "bert_config.json", "--do_lower_case", "no"]
     google += ["--vocab_file", write_vocab(tmp_path / "words")]
-    report = commands.convert_google(parse(commands.ConvertGoogleArguments, *google))
+    report = commands.convert_google(parse("convert google", *google))
     assert str(report) in caplog.text
     assert report.optimizer_step == 1234 and "tokenizer: cased, as asked for" in report.decisions
     to_bert = ["--model", tmp_path / "model", "--output_dir", tmp_path / "bert"]
-    assert commands.convert_to_bert(parse(commands.ConvertToBertArguments, *to_bert)).verification.ok
+    assert commands.convert_to_bert(parse("convert to-bert", *to_bert)).verification.ok
     back = ["--model", tmp_path / "bert", "--output_dir", tmp_path / "back", "--no_verify"]
-    assert commands.convert_bert(parse(commands.ConvertBertArguments, *back)).verification is None
+    assert commands.convert_bert(parse("convert bert", *back)).verification is None
     (tmp_path / "google").mkdir()
     to_google = ["--model", tmp_path / "back", "--output", tmp_path / "google"]
-    commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *to_google))
+    commands.convert_to_google(parse("convert to-google", *to_google))
     exported, googles = (
         read_tensor_bundle(folder / "bert_model.ckpt") for folder in (tmp_path / "google", TF1 / "squad_adam")
     )
@@ -51,14 +53,14 @@ def test_the_whole_round(tmp_path, write_vocab, caplog):
 def test_labels_and_another_activation(tmp_path, change_config, write_vocab):
     arguments = ["--source", TF1 / "classifier", "--output_dir", tmp_path / "m"]
     arguments += ["--labels", "x", "y", "z", "--ignore", "q.*", "--vocab_file", write_vocab(tmp_path / "words")]
-    commands.convert_google(parse(commands.ConvertGoogleArguments, *arguments))
+    commands.convert_google(parse("convert google", *arguments))
     assert AutoConfig.from_pretrained(tmp_path / "m").id2label == {0: "x", 1: "y", 2: "z"}
     change_config(tmp_path / "m", hidden_act="gelu")
     arguments = ["--model", tmp_path / "m", "--output", tmp_path / "out" / "x"]
     with pytest.raises(ValueError, match="allow_other_activation"):
-        commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments))
+        commands.convert_to_google(parse("convert to-google", *arguments))
     arguments.append("--allow_other_activation")
-    assert commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments)).verification.ok
+    assert commands.convert_to_google(parse("convert to-google", *arguments)).verification.ok
 
 
 CARD = """---
@@ -96,18 +98,16 @@ def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path, save_model):
     (tmp_path / "tuned" / "README.md").write_text(CARD.format(path=tuned))
     for name in ("training_curves.png", "attention.png"):  # the card names one of them
         (tmp_path / "tuned" / name).write_bytes(b"picture")
-    commands.convert_to_bert(parse(commands.ConvertToBertArguments, "--model", tuned, "--output_dir", plain))
+    commands.convert_to_bert(parse("convert to-bert", "--model", tuned, "--output_dir", plain))
     assert (tmp_path / "plain" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)
-    commands.convert_bert(parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", back))
+    commands.convert_bert(parse("convert bert", "--model", plain, "--output_dir", back))
     there_again = CARD.format(path=back).replace("# tuned", "# back")
     assert (tmp_path / "back" / "README.md").read_text() == there_again
     assert [path.name for path in (tmp_path / "back").glob("*.png")] == ["training_curves.png"]
     card = tmp_path / "plain" / "README.md"
     own = CARD_OF_BERT.format(path=plain).replace("from tr", "import mybert\nfrom tr")  # one of mybert's pipelines
     card.write_text(own + "\n    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n")
-    commands.convert_bert(
-        parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", str(tmp_path / "again"))
-    )
+    commands.convert_bert(parse("convert bert", "--model", plain, "--output_dir", str(tmp_path / "again")))
     again = (tmp_path / "again" / "README.md").read_text()
     assert again.count("import mybert") == 1
     assert "    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n" in again

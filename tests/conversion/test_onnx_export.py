@@ -9,10 +9,12 @@ from functools import partial
 import pytest
 import torch
 import transformers
-from transformers import AutoConfig, AutoTokenizer, HfArgumentParser
+from transformers import AutoConfig, AutoTokenizer
 
 import mybert
+from mybert.command_line.flags import CommandParser
 from mybert.conversion import commands, export_onnx, graph_export, key_map
+from mybert.files.settings import build
 
 onnx = pytest.importorskip("onnx", reason="needs the extra 'onnx'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
@@ -249,8 +251,8 @@ def test_the_command_says_what_matters_and_nothing_else(tmp_path, caplog, capfd,
         "--opset",
         "18",
     ]
-    (parsed,) = HfArgumentParser(commands.ConvertOnnxArguments).parse_args_into_dataclasses(arguments)
-    report = commands.convert_onnx(parsed)
+    settings = build(commands.ConvertOnnxSettings, CommandParser("convert onnx").given(arguments))
+    report = commands.convert_onnx(settings)
     assert set(report.differences) == {"model.onnx", "model_int8.onnx"}
     assert {entry.version for entry in onnx.load(tmp_path / "onnx" / "model.onnx").opset_import} == {18}
     assert str(report) in caplog.text

@@ -11,6 +11,7 @@ from transformers import AutoConfig
 
 import mybert
 from mybert.conversion import export_openvino, graph_export, key_map
+from mybert.files.settings import build
 from mybert.pipelines.openvino_model import OpenVinoModel, openvino_core
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -156,8 +157,8 @@ def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
     with torch.no_grad():
         model.classifier.bias[0] += 100  # always decides for the first class
     converted = OpenVinoModel(tmp_path / "graph", model.config)
-    settings = graph_export.ConvertOpenVinoArguments(model="", output_dir="", data=["-"])
-    settings.data, settings.text_column = [str(texts)], "line"
+    given = {"model": "", "output_dir": "", "data": [str(texts)], "text_column": "line"}
+    settings = build(graph_export.ConvertOpenVinoSettings, given)
     folder = graph_export.open_model_folder(source)
     tokenizer = folder.load_tokenizer()
     rows = graph_export._tokenized(folder, tokenizer, model, graph_export.INPUTS, settings)

@@ -8,8 +8,9 @@ import pytest
 import mybert
 from mybert import MyBertModel
 from mybert.conversion import export_google_checkpoint, from_transformers_bert, to_transformers_bert
-from mybert.finetuning.commands import FeaturesArguments, extract_features
-from mybert.visualization.commands import AttentionArguments, draw_attention
+from mybert.finetuning import FeaturesArguments, extract_features
+from mybert.visualization.commands import draw_attention
+from mybert.visualization.settings import AttentionSettings
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
@@ -115,4 +116,5 @@ def test_folder_of_sentence_transformers_1_is_fine_tuned_and_drawn(version_1, tm
     settings = {"max_steps": 1, "card_examples": False, "use_cpu": True}
     mybert.finetune(model=str(version_1), train_file=rows, output_dir=str(tmp_path / "tuned"), **settings)
     assert len(mybert.predict(tmp_path / "tuned", TEXTS)) == len(TEXTS)
-    draw_attention(AttentionArguments(str(version_1), ["the cat"], output=str(tmp_path / "map.png")))
+    settings = AttentionSettings(model=str(version_1), sentences=["the cat"], output=str(tmp_path / "map.png"))
+    draw_attention(settings)

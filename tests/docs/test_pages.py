@@ -57,10 +57,10 @@ SHORT: dict[str, dict[str, Any]] = {
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
     "mybert.pretraining.AdaptSettings": TWO_STEPS | {"new_pieces": 4},
     "mybert.finetuning.FinetuneSettings": TWO_STEPS,
-    "mybert.demo.DemoArguments": {"text": ["corpus"]},
-    "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
-    "mybert.studies.engines.BenchArguments": {"repeats": 1},
-    "mybert.hub_card.PushArguments": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
+    "mybert.demo.DemoSettings": {"text": ["corpus"]},
+    "mybert.studies.AblationSettings": {"rows": ["mlm+nsp", "ltr+bilstm"]},
+    "mybert.studies.engines.BenchSettings": {"repeats": 1},
+    "mybert.hub_card.PushSettings": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
 }
 
 
@@ -175,7 +175,7 @@ def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:
     name = " ".join(rest[:2]) if " ".join(rest[:2]) in cli.COMMANDS else rest[0]
     flags, _ = cli.take_debug(rest[len(name.split()) :])
     if "--help" in flags:
-        cli.COMMANDS[name].load()
+        cli.COMMANDS[name].load_function()
         return None
     return rest, parse_flags(name, flags)
 
@@ -378,7 +378,7 @@ def flags_by_command():
     flags = {"launch": {option for parser in launchers for each in parser._actions for option in each.option_strings}}
     for command_name, command in cli.COMMANDS.items():
         flags[command_name] = {"--help", "--help_all", "--version", "--debug", "--config", "--quiet"}
-        for name, field in options_of(command.load()[0]).items():
+        for name, field in options_of(command.load_settings()).items():
             flags[command_name] |= {f"--{name}", f"--no_{name}"} if field.type in (bool, "bool") else {f"--{name}"}
     return flags
 

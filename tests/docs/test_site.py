@@ -10,9 +10,9 @@ import pytest
 
 import mybert
 from mybert.cli import COMMANDS
-from mybert.command_line.option_table import is_as_transformers_has_it
 from mybert.files.choices import superseded
 from mybert.files.options import Group, options_of
+from mybert.runs.trainer_options import is_inherited
 
 for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
     pytest.importorskip(needed, reason="the site needs the extra docs")
@@ -89,7 +89,7 @@ def test_the_reference_has_flags_and_recipes(entries):
     """From the declarations of options, and the files of recipes."""
     texts = {entry["location"]: entry["text"] for entry in entries}
     for name, command in COMMANDS.items():
-        text, kind = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"], command.load()[0]
+        text, kind = texts[f"docs/reference/flags/#mybert-{name.replace(' ', '-')}"], command.load_settings()
         required = {each.name: "given" for each in options_of(kind).values() if getattr(each, "required", None)}
         ruled_out = superseded(kind, required, {})
         own = {
@@ -97,7 +97,7 @@ def test_the_reference_has_flags_and_recipes(entries):
             for each in options_of(kind).values()
             if each.init
             and each.metadata.get("help")
-            and not is_as_transformers_has_it(each)
+            and not is_inherited(each)
             and getattr(each, "group", None) not in (None, Group.COMMON, Group.FURTHER)
         }
         assert own and all(f"--{option}" in text for option in own - ruled_out), name

@@ -7,6 +7,7 @@ import pytest
 
 from mybert.files.cleaning import find_html, find_mojibake, without_html
 from mybert.files.documents import Corpus, DocumentSettings
+from mybert.files.settings import build
 from mybert.pretraining import inspect_corpus
 
 
@@ -55,7 +56,7 @@ PAGES = ["<p>One film.</p><p>Two&nbsp;films.</p>", "<p>", "Ordinary &amp; plain.
 
 def read(path, caplog, **settings):
     with caplog.at_level(logging.INFO, logger="mybert"):
-        corpus = Corpus(path, DocumentSettings(**settings))
+        corpus = Corpus(path, build(DocumentSettings, settings))
         first = list(corpus.lines())
         messages = [record.getMessage() for record in caplog.records if "HTML" in record.getMessage()]
         assert list(corpus.lines()) == first  # and nothing is reported twice

@@ -20,9 +20,7 @@ import mybert
 from mybert.cli import main
 from mybert.conversion import export_openvino, to_transformers_bert
 from mybert.files.checkpoint import Checkpoint
-from mybert.finetuning import TASKS
-from mybert.finetuning.commands import EvaluateArguments, FeaturesArguments, extract_features
-from mybert.finetuning.prediction.predictor import PredictorSettings
+from mybert.finetuning import TASKS, EvaluateArguments, FeaturesArguments, Predictor, extract_features
 from mybert.hub_card import write_publishable
 from mybert.pipelines import openvino_model
 from mybert.pipelines.openvino_model import OpenVinoModel
@@ -172,9 +170,9 @@ def test_engine_of_a_folder_without_graph_is_one_sentence(models, tmp_path, caps
     assert main(["predict", model, str(tmp_path / "texts.txt"), "--engine", "openvino"]) == 2
     error = capsys.readouterr().err
     assert f"engine is openvino, and {model} has no openvino_model.xml; `mybert convert openvino {model}" in error
-    for kind in (PredictorSettings, EvaluateArguments):
+    for make, data in ((Predictor, {}), (EvaluateArguments, {"data": ["x"]})):
         with pytest.raises(ValueError, match="engine is openvino"):
-            kind(model=model, engine="openvino", **({"data": ["x"]} if kind is EvaluateArguments else {}))
+            make(model=model, engine="openvino", **data)
 
 
 def test_dtype_int8_in_pytorch_names_the_conversion(models, tmp_path, capsys):

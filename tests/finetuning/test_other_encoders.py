@@ -17,7 +17,7 @@ from mybert.cli import main
 from mybert.encoders.fast_linear import FastLinear
 from mybert.files.checkpoint import Checkpoint
 from mybert.files.loading import longest_sequence
-from mybert.finetuning.commands import FeaturesArguments, extract_features
+from mybert.finetuning import FeaturesArguments, extract_features
 from mybert.finetuning.prediction.predictor import Predictor
 from mybert.finetuning.tasks.registry import task_of_model
 from mybert.studies import engines

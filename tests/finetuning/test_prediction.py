@@ -27,7 +27,7 @@ from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
-from mybert.finetuning.prediction.predictor import PredictorSettings, task_for_columns
+from mybert.finetuning.prediction.predictor import task_for_columns
 from mybert.finetuning.tasks.steps import label_count_line, read_examples
 
 
@@ -381,7 +381,7 @@ def test_each_call_in_a_process_chooses_its_device(models, monkeypatch):
     monkeypatch.setattr(PartialState, "_shared_state", {})
     monkeypatch.setattr(PartialState, "default_device", property(lambda self: torch.device("meta")))  # the accelerator
     for use_cpu in (True, False, True, False):
-        predictor = Predictor(PredictorSettings(model=str(models / "sst2"), use_cpu=use_cpu))
+        predictor = Predictor(models / "sst2", use_cpu=use_cpu)
         assert predictor.load().model.device.type == ("cpu" if use_cpu else "meta")
 
 

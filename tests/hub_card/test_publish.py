@@ -16,7 +16,7 @@ import torch
 import transformers
 
 import mybert
-from mybert.hub_card import CardContent, publish, publishable_files, write_card, write_publishable
+from mybert.hub_card import CardContent, publish, publishable_files, publishing, write_card, write_publishable
 from mybert.modeling_mybert import auto_map
 
 CODE = sorted(path.name for path in Path(mybert.__file__).parent.glob("modeling_mybert/*_mybert.py"))
@@ -398,7 +398,7 @@ def test_the_token_is_neither_shown_nor_stored(hub, hub_environment, model_dir, 
     code = (
         "import sys, logging; logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)\n"
         "from mybert.hub_card import PushArguments, push\n"
-        f"arguments = PushArguments({str(model_dir)!r}, {REPO!r})\n"
+        f"arguments = PushArguments(model={str(model_dir)!r}, repo_id={REPO!r})\n"
         "print(arguments, push(arguments))"
     )
     environment = hub_environment | {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1", "TRANSFORMERS_VERBOSITY": "debug"}
@@ -473,7 +473,7 @@ def test_publish_wrong_folders_are_errors(model_dir, change_config):
 @pytest.mark.parametrize("format", ["bert", "mybert"])
 def test_write_publishable_loads_the_tokenizer_once(format, model_dir, tmp_path, monkeypatch):
     loaded = []
-    monkeypatch.setattr(importlib.import_module("mybert.hub_card.publish"), "load_tokenizer", loaded.append)
+    monkeypatch.setattr(publishing, "load_tokenizer", loaded.append)
     write_publishable(model_dir, tmp_path / "published", REPO, format=format)
     assert len(loaded) == 1
     with pytest.raises(ValueError, match="Repo id"):

@@ -4,8 +4,8 @@ import logging
 import os
 
 import pytest
-from transformers import HfArgumentParser
 
+from mybert.command_line.flags import CommandParser
 from mybert.pretraining import DataArguments, TokenStore, prepare_data
 
 
@@ -16,7 +16,7 @@ def arguments(tmp_path, text_file, tokenizer_folder):
     def make(*flags, text=(text_file,)):
         names = ["--text", *map(str, text)] if text else []
         flags = ["--output", str(tmp_path / "store"), "--tokenizer", tokenizer_folder, *names, *flags]
-        return HfArgumentParser(DataArguments).parse_args_into_dataclasses([*flags, "--num_processes", "1"])[0]
+        return DataArguments(**CommandParser("data").given([*flags, "--num_processes", "1"]))
 
     return make
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from safetensors.numpy import load_file, save_file
 from tqdm import tqdm
-from transformers import HfArgumentParser
 
 from mybert import MyBertTokenizer
+from mybert.command_line.flags import CommandParser
 from mybert.pretraining import (
     CorpusFilter,
     DataArguments,
@@ -25,7 +25,8 @@ from mybert.pretraining import (
     pretrain,
 )
 from mybert.pretraining.build_store import documents_of_lines, lines_of_documents
-from mybert.pretraining.filtering import TextCounts, count_scripts, script_names
+from mybert.pretraining.filtering import TextCounts
+from mybert.pretraining.scripts import count_scripts, script_names
 from mybert.pretraining.token_store import store_metadata
 
 ENGLISH = ["The cat sat on the mat.", "It was happy there."]
@@ -233,7 +234,7 @@ def test_shards_of_the_first_builds_fit_those_of_today(earlier_store, dirty, tok
 
 
 def of_flags(*flags):
-    return HfArgumentParser(DataArguments).parse_args_into_dataclasses(["--num_processes", "1", *map(str, flags)])[0]
+    return DataArguments(**CommandParser("data").given(["--num_processes", "1", *map(str, flags)]))
 
 
 def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):

@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from mybert.files.errors import SettingError
 from mybert.finetuning import FinetuningArguments
 from mybert.pretraining import PretrainingArguments, PretrainPlan, plan_pretraining
-from mybert.runs import suggest_bfloat16, training_settings
+from mybert.runs import suggest_bfloat16, trainer_arguments, training_settings
 
 # Read by `TrainingArguments` itself: devices, precision, processes and logging are set up there.
 _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
@@ -40,7 +40,7 @@ def test_training_settings_with_a_gpu_load_batches_for_the_device_in_use(
     monkeypatch, use_cpu, cores, processes, workers
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(training_settings, "usable_cores", lambda: cores)
+    monkeypatch.setattr(trainer_arguments, "usable_cores", lambda: cores)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
     monkeypatch.setattr(TrainingArguments, "device", torch.device("cpu"))  # there is no GPU
     monkeypatch.setattr(TrainingArguments, "n_gpu", 1)
@@ -131,10 +131,10 @@ def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
     ],
 )
 def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypatch, caplog):
-    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: features)
-    training_settings._log_once.cache_clear()
+    monkeypatch.setattr(trainer_arguments, "bfloat16_features", lambda: features)
+    trainer_arguments._log_once.cache_clear()
     arguments = pretraining(use_cpu=True, **settings)
-    with caplog.at_level("INFO", training_settings.__name__):
+    with caplog.at_level("INFO", trainer_arguments.__name__):
         suggest_bfloat16(arguments)
     assert (says in caplog.text) if says else not caplog.text
 
@@ -147,7 +147,7 @@ def test_suggest_bfloat16_on_a_gpu_names_the_flags(has_bfloat16, settings, says,
     monkeypatch.setattr(type(arguments), "device", torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bfloat16)
-    with caplog.at_level("INFO", training_settings.__name__):
+    with caplog.at_level("INFO", trainer_arguments.__name__):
         suggest_bfloat16(arguments)
     assert ("This GPU multiplies in bfloat16: with --bf16" in caplog.text) is says
 
@@ -195,7 +195,7 @@ def test_the_precision_that_a_launcher_asks_for_is_on_record(launcher, settings,
 
 @pytest.mark.parametrize("features", [(), ("AMX",)])
 def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
-    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: features)
+    monkeypatch.setattr(trainer_arguments, "bfloat16_features", lambda: features)
     assert pretraining(use_cpu=True, bf16="auto").bf16 is bool(features)
     assert pretraining(use_cpu=True, bf16="auto", fp16=True).bf16 is False
     with pytest.raises(SettingError) as error:
@@ -205,8 +205,8 @@ def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
 
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_bfloat16_where_the_gpu_multiplies_it(on_gpu, monkeypatch):
-    monkeypatch.setattr(training_settings, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
+    monkeypatch.setattr(trainer_arguments, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: on_gpu)
-    assert training_settings._multiplies_bfloat16(uses_gpu=True) is on_gpu
-    assert training_settings._multiplies_bfloat16(uses_gpu=False) is not on_gpu
+    assert trainer_arguments._multiplies_bfloat16(uses_gpu=True) is on_gpu
+    assert trainer_arguments._multiplies_bfloat16(uses_gpu=False) is not on_gpu

@@ -51,16 +51,16 @@ def settings(tmp_path, text_file, task_file):
 def test_a_row_goes_before_what_contradicts_it(settings):
     rows = {"new": {}, "old": {"pretraining": {"model": "m", "max_hours": 1, "warmup_steps": 0.1}}}
     arguments = AblationArguments(**settings, variants=rows)
-    new, old = (arguments.pretraining_of(name, None).settings for name in rows)
+    new, old = (ablation.pretraining_plan(arguments, name, None).settings for name in rows)
     assert (new.vocab_size, new.hidden_size, new.max_hours) == (60, 16, None)
     assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
 
 
 def test_run_ablation_of_a_row_from_scratch_does_not_pretrain(tmp_path, settings, monkeypatch):
     arguments = AblationArguments(**settings)
-    assert arguments.needs_weights("mlm+nsp")  # which the first row needs, too
+    assert ablation.needs_weights(arguments, "mlm+nsp")  # which the first row needs, too
     arguments = AblationArguments(**settings, rows=["untrained", "ltr"])
-    assert [arguments.needs_weights(row) for row in arguments.rows] == [False, True]
+    assert [ablation.needs_weights(arguments, row) for row in arguments.row_names] == [False, True]
     arguments = AblationArguments(**settings, rows=["untrained"])
     monkeypatch.setattr(ablation, "run_pretraining", None)
     for _ in range(2):
@@ -186,9 +186,9 @@ def read_recipe(name, *more):
 )
 def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
     arguments = read_recipe(name)
-    assert arguments.rows == list(ROWS)
+    assert arguments.row_names == list(ROWS)
     assert set(arguments.tasks) == tasks
-    pretraining = arguments.pretraining_of("mlm+nsp", None).settings
+    pretraining = ablation.pretraining_plan(arguments, "mlm+nsp", None).settings
     assert (pretraining.num_hidden_layers or MODEL_SIZES[pretraining.model_size][0]) == layers
     assert read_recipe(name, "--tasks", '{"rte": {"data_dir": "RTE"}}').tasks == {"rte": {"data_dir": "RTE"}}
 
@@ -196,7 +196,7 @@ def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
 def test_the_recipe_of_sizes_has_a_model_for_each():
     arguments = read_recipe("ablation_sizes")
     assert len(set(arguments.models().values())) == 3
-    plans = [arguments.pretraining_of(row, None) for row in arguments.rows]
+    plans = [ablation.pretraining_plan(arguments, row, None) for row in arguments.row_names]
     runs = [plan.settings for plan in plans]
     assert {(plan.max_steps, plan.batch_size(plan.phases[0]), plan.longest) for plan in plans} == {(4500, 32, 64)}
     shapes = [(run.num_hidden_layers, run.hidden_size) for run in runs]
@@ -206,9 +206,9 @@ def test_the_recipe_of_sizes_has_a_model_for_each():
 
 def test_the_recipe_of_short_runs_changes_one_part_after_the_other():
     arguments = read_recipe("ablation_short_runs")
-    assert len(arguments.rows) == 8
+    assert len(arguments.row_names) == 8
     assert len(set(arguments.models().values())) == 7  # the row without pretraining needs no model of its own
-    runs = {row: arguments.pretraining_of(row, None).settings for row in arguments.rows}
+    runs = {row: ablation.pretraining_plan(arguments, row, None).settings for row in arguments.row_names}
     assert {(run.max_steps, run.vocab_size, run.model_size) for run in runs.values()} == {(2000, 8000, "tiny")}
     best = runs["counts, muon"]
     assert (best.embedding_init, best.optim, best.mlm_probability, best.causal_share) == (

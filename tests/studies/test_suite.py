@@ -164,7 +164,7 @@ def test_run_suite_with_a_grid_chooses_on_held_out_training_data_and_measures_on
 
 
 def test_run_suite_measures_the_last_step_without_a_grid(settings):
-    assert settings().finetuning_of("animals", {}).training.load_best_model_at_end is False
+    assert suite.task_plan(settings(), "animals", {}).training.load_best_model_at_end is False
     with pytest.raises(ValueError, match="finetuning sets eval_strategy, which the suite decides"):
         run_suite(settings(finetuning={"eval_strategy": "epoch"}, only=["animals"]))
 
@@ -296,13 +296,13 @@ def test_only_the_names_of_a_suite_are_patterns(tmp_path, settings, data, name):
     for copy in ("train.tsv", "[x].tsv.gz"):
         (folder / copy).write_bytes((folder / "animals.tsv").read_bytes())
     (tmp_path / "mine.yaml").write_text(f"tasks: {{x: {{task: classification, train_file: '{name}', folds: 2}}}}")
-    found = settings(data_dir=str(folder)).finetuning_of("x", {})
+    found = suite.task_plan(settings(data_dir=str(folder)), "x", {})
     assert Path(str(found.files.train_file)).name == ("[x].tsv.gz" if "x" in name else "train.tsv")
 
 
 def test_the_files_of_a_task_may_lie_in_the_data_folder_itself(tmp_path, settings, data):
     (tmp_path / "mine.yaml").write_text("tasks: {mnli: {data_dir: .}}")
-    found = settings(data_dir=str(data / "pairs")).finetuning_of("mnli", {})
+    found = suite.task_plan(settings(data_dir=str(data / "pairs")), "mnli", {})
     assert found.files.train_file == str(data / "pairs" / "train.tsv")
 
 
@@ -310,14 +310,14 @@ def test_null_takes_back_what_an_earlier_map_says(tmp_path, settings):
     own = "{task: classification, train_file: animals.tsv, validation_split: 0.5, max_steps: 7, num_train_epochs: 2}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
     nulls = {"max_steps": None, "num_train_epochs": None}
-    found = settings(finetuning=nulls).finetuning_of("animals", {})
+    found = suite.task_plan(settings(finetuning=nulls), "animals", {})
     assert (found.training.max_steps, found.training.num_train_epochs) == (-1, 3.0)
 
 
 def test_texts_mean_what_they_would_on_the_command_line(tmp_path, settings, data):
     own = f"{{task: classification, train_file: {data}/animals.tsv, validation_split: 5e-1, layer_decay: 9e-1}}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
-    found = settings().finetuning_of("animals", {})
+    found = suite.task_plan(settings(), "animals", {})
     assert (found.settings.validation_split, found.settings.layer_decay) == (0.5, 0.9)
     assert found.files.train_file == f"{data}/animals.tsv"
 
@@ -352,6 +352,6 @@ def test_settings_of_the_short_runs(tmp_path):
             (tmp_path / own.get("data_dir", "none") / f"{split}.tsv").touch()
         arguments = SuiteArguments(model="m", data_dir=str(tmp_path), output_dir="out", suite="short")
         for keep in (False,) if own.get("approach") == "features" else (False, True):
-            found = arguments.finetuning_of(task, {"keep_model_type": keep})
+            found = suite.task_plan(arguments, task, {"keep_model_type": keep})
             assert found.settings.keep_model_type == keep
             assert (found.training.eval_strategy, found.training.save_strategy) == ("no", "no")

@@ -13,9 +13,9 @@ from transformers import AutoTokenizer
 
 from mybert.files.source import read_rows
 from mybert.pretraining import build_token_store
-from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
+from mybert.tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from mybert.tokenization.learning import read_texts
-from mybert.tokenization.vocab import reserved_tokens
+from mybert.tokenization.special_tokens import reserved_tokens
 
 LINES = [
     "The unbelievable cats sat, unbelievably; the dogs did not.",
@@ -241,7 +241,7 @@ class TestInput:
 
     def test_settings_out_of_range(self):
         with pytest.raises(ValueError, match=r"vocab_size is 5, but 5 reserved tokens come first; raise it\.$"):
-            VocabularySettings(vocab_size=5, vocab_layout="compact")
+            VocabularyBasics(vocab_size=5, vocab_layout="compact")
 
     def test_unknown_settings(self):
         with pytest.raises(TypeError, match="vocabsize"):

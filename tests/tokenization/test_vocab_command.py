@@ -9,8 +9,8 @@ import time
 
 import psutil
 import pytest
-from transformers import HfArgumentParser
 
+from mybert.command_line.flags import CommandParser
 from mybert.files.output import BusyError, locked
 from mybert.tokenization import MyBertTokenizer, VocabArguments, train_vocabulary
 
@@ -25,8 +25,7 @@ def text_file(tmp_path):
 
 
 def parse(*words):
-    (arguments,) = HfArgumentParser(VocabArguments).parse_args_into_dataclasses([str(word) for word in words])
-    return arguments
+    return VocabArguments(**CommandParser("vocab").given([str(word) for word in words]))
 
 
 def test_folder_and_report(text_file, tmp_path, caplog):
@@ -70,7 +69,9 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
 def test_standard_input_and_a_single_file(text_file, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     for text in (["-"], str(text_file), text_file):
-        arguments = VocabArguments(text, str(tmp_path / "out"), vocab_size=60, vocab_layout="compact", overwrite=True)
+        arguments = VocabArguments(
+            text=text, output_dir=str(tmp_path / "out"), vocab_size=60, vocab_layout="compact", overwrite=True
+        )
         assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
 
 

@@ -12,8 +12,10 @@ from transformers import AutoModel, AutoTokenizer
 from mybert import MyBertModel
 from mybert.cli import main
 from mybert.files.errors import SettingError
+from mybert.files.settings import build
 from mybert.visualization import AttentionMap, attention_map, attention_rollout
-from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_run
+from mybert.visualization.commands import draw_attention, draw_run
+from mybert.visualization.settings import AttentionSettings, CurvesSettings
 
 imread = pytest.importorskip("matplotlib.image", reason="PNG pictures need matplotlib").imread
 
@@ -260,7 +262,10 @@ def test_command_writes_each_view(tmp_path, model_dir):
     pictures = set()
     for name in ("attention.png", "rollout.png", "input.png"):
         output = tmp_path / name
-        arguments = AttentionArguments(str(model_dir), ["the cat sat"], output=str(output), view=output.stem)
+        arguments = build(
+            AttentionSettings,
+            {"model": str(model_dir), "sentences": ["the cat sat"], "output": str(output), "view": output.stem},
+        )
         assert draw_attention(arguments) == output
         pictures.add(output.read_bytes())
     assert len(pictures) == 3
@@ -280,7 +285,7 @@ def test_command_writes_each_view(tmp_path, model_dir):
 )
 def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = AttentionArguments(**{"model": str(model_dir), "sentences": ["the cat"], **change})
+    arguments = build(AttentionSettings, {"model": str(model_dir), "sentences": ["the cat"], **change})
     with pytest.raises(error, match=message):
         draw_attention(arguments)
     assert not list(tmp_path.iterdir())
@@ -292,13 +297,13 @@ def test_command_names_what_a_folder_lacks(tmp_path, model_dir):
         file.unlink()
     (folder / "vocab.txt").unlink(missing_ok=True)
     with pytest.raises(OSError, match=r"^[^:]*folder holds neither tokenizer\.json nor vocab\.txt; expected"):
-        draw_attention(AttentionArguments(str(folder), ["the cat"], output=str(tmp_path / "map.png")))
+        draw_attention(AttentionSettings(model=str(folder), sentences=["the cat"], output=str(tmp_path / "map.png")))
 
 
 def test_curves_command(tmp_path):
     state = {"log_history": [{"step": 10, "loss": 2.0}, {"step": 20, "loss": 1.0}]}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    assert draw_run(CurvesArguments(str(tmp_path))) == tmp_path / "training_curves.png"
+    assert draw_run(build(CurvesSettings, {"run_dirs": str(tmp_path)})) == tmp_path / "training_curves.png"
     assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png")])
     assert (tmp_path / "other.png").read_bytes() == (tmp_path / "training_curves.png").read_bytes()
     (tmp_path / "other.png").write_text("mine")

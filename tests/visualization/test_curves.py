@@ -8,7 +8,8 @@ import pytest
 
 from mybert.visualization import curves as drawing
 from mybert.visualization import learning_curves, plot_run, training_curves
-from mybert.visualization.commands import CurvesArguments, draw_run
+from mybert.visualization.commands import draw_run
+from mybert.visualization.settings import CurvesSettings
 
 matplotlib = pytest.importorskip("matplotlib", reason="training curves need matplotlib")
 
@@ -275,8 +276,11 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
         report = {"learning_curves": {"sst2": rows, "again": rows}, "titles": {"sst2": "SST-2", "again": "SST-2"}}
         (tmp_path / name / "suite.json").write_text(json.dumps(report))
     folders = [tmp_path / "a", tmp_path / "b"]
-    assert draw_run(CurvesArguments([str(folders[0])])) == tmp_path / "a" / "learning_curves.png"
-    assert draw_run(CurvesArguments(list(map(str, folders)), str(tmp_path / "both.png"))) == tmp_path / "both.png"
+    assert draw_run(CurvesSettings(run_dirs=[str(folders[0])])) == tmp_path / "a" / "learning_curves.png"
+    assert (
+        draw_run(CurvesSettings(run_dirs=[*map(str, folders)], output=str(tmp_path / "both.png")))
+        == tmp_path / "both.png"
+    )
     ax, again = figures[1].axes  # tasks may have the same title
     assert (ax.get_title(loc="left"), again.get_title(loc="left")) == ("SST-2", "SST-2")
     (mine, _, (bars,)), (other, _, _) = ax.containers

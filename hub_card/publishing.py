@@ -14,11 +14,10 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 from huggingface_hub import (
@@ -56,10 +55,11 @@ from ..files.checkpoint import (
 )
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer
-from ..files.options import Group, Settings, option
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
+from ..files.settings import build
 from ..modeling_mybert import MyBertConfig, auto_map
-from .graphs import GRAPH_FILES, RUNTIMES, Graphs, Runtime, check_graphs, write_graphs
+from .graphs import GRAPH_FILES, Graphs, check_graphs, write_graphs
+from .settings import RUNTIMES, PublicationOptions, UploadOptions
 
 logger = logging.getLogger(__name__)
 
@@ -82,44 +82,6 @@ _BENCHMARKS = ".eval_results"
 
 Content = Path | bytes
 _NO_GRAPHS = Graphs()
-
-
-@dataclass(kw_only=True)
-class PublicationOptions(Settings):
-    """What is published of a model folder."""
-
-    group = Group.UPLOAD
-    format: Literal["bert", "mybert"] | None = option(
-        None,
-        "bert: plain BERT, which loads everywhere. mybert: with this package's code (default: bert if transformers' "
-        "BERT computes the same, which is checked).",
-    )
-    graphs: list[Runtime] = option(
-        [], "Add graphs for onnx (float32 and int8) and openvino, compared with the weights.", nargs="+"
-    )
-    data: list[str] = option(
-        [],
-        "Texts, one per line or table row, the two of a pair separated by |||: graphs are compared on them, and "
-        "OpenVINO's is int8, calibrated with 300 of them.",
-        reads="text",
-        needs="graphs",
-    )
-
-
-@dataclass(kw_only=True)
-class UploadOptions(PublicationOptions):
-    """How a model folder goes to the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
-
-    group = Group.UPLOAD
-    private: bool | None = option(
-        None, "Make the repository private, or public with false (default: as it is).", nargs="?", const=True
-    )
-    revision: str | None = option(None, "Branch to commit to, created if needed, or a pull request such as refs/pr/1.")
-    branch: str | None = option(None, "Branch to commit to; a new one starts at --revision.")
-    create_pr: bool = option(
-        False, "Open a pull request for main; to continue one that broke off, pass its --revision."
-    )
-    commit_message: str = option("Upload model", "First line of the commit message.")
 
 
 def publishable_files(
@@ -280,7 +242,7 @@ def write_publishable(
     """
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *(f"{name}/**" for name in RUNTIMES))
     with (
-        _prepared(model_dir, repo_id, PublicationOptions(**options)) as (folder, graphs),
+        _prepared(model_dir, repo_id, build(PublicationOptions, options)) as (folder, graphs),
         output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
     ):
         for name, content in {**_files_of_repository(folder, repo_id, graphs), **graphs.files}.items():
@@ -323,7 +285,7 @@ def publish(
         huggingface_hub.errors.HfHubHTTPError: If the Hub rejects it, for example for lack of permission; a subclass of
             `OSError`.
     """
-    upload = UploadOptions(**options)
+    upload = build(UploadOptions, options)
     if upload.create_pr and (upload.branch or upload.revision):
         raise SettingError.worded(
             "{create_pr} opens a pull request for main; it was combined with {!r}; expected neither "

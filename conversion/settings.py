@@ -1,16 +1,17 @@
-"""The arguments of the commands `mybert convert ...`; their options are also keywords of the functions."""
+"""The settings of the commands `mybert convert ...`; their options are also keywords of the functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..files.documents import SourceSettings
 from ..files.errors import SettingError
-from ..files.options import Group, Settings, option
-from ..metrics import GOOGLE_LABELS
+from ..files.options import Group, option
+from ..files.settings import Parts
+from ..metrics.label_orders import GOOGLE_LABELS
 
 
-@dataclass(kw_only=True)
-class OutputOptions(Settings):
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(Parts):
     """What happens to existing output."""
 
     group = Group.INPUT
@@ -19,7 +20,7 @@ class OutputOptions(Settings):
     )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ConversionOptions(OutputOptions):
     """Options of every conversion from weights to the same weights."""
 
@@ -29,7 +30,7 @@ class ConversionOptions(OutputOptions):
     )
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ImportOptions(ConversionOptions):
     """Options of conversions to MyBERT."""
 
@@ -43,8 +44,8 @@ class ImportOptions(ConversionOptions):
     )
 
 
-@dataclass(kw_only=True)
-class ConvertBertArguments(ImportOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertBertSettings(ImportOptions):
     """A BERT folder of transformers to a MyBERT model folder."""
 
     group = Group.INPUT
@@ -52,8 +53,8 @@ class ConvertBertArguments(ImportOptions):
     output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
 
 
-@dataclass(kw_only=True)
-class ConvertGoogleArguments(ImportOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertGoogleSettings(ImportOptions):
     """Google's checkpoint to a MyBERT model folder."""
 
     group = Group.CONVERSION
@@ -96,8 +97,8 @@ class ConvertGoogleArguments(ImportOptions):
     seed: int = option(0, "Seed of newly initialized parameters.", group=Group.TRAINING)
 
 
-@dataclass(kw_only=True)
-class ConvertToGoogleArguments(ConversionOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertToGoogleSettings(ConversionOptions):
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     group = Group.CONVERSION
@@ -113,8 +114,8 @@ class ConvertToGoogleArguments(ConversionOptions):
     )
 
 
-@dataclass(kw_only=True)
-class ConvertToBertArguments(ConversionOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertToBertSettings(ConversionOptions):
     """A MyBERT model folder to a plain BERT folder that other tools serve."""
 
     group = Group.INPUT
@@ -122,11 +123,12 @@ class ConvertToBertArguments(ConversionOptions):
     output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
 
 
-@dataclass(kw_only=True)
-class GraphOptions(SourceSettings, OutputOptions):
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions(OutputOptions):
     """Options of conversions to graphs of other runtimes."""
 
     group = Group.INPUT
+    reading: SourceSettings = field(default_factory=SourceSettings)
     model: str = option(help="Model folder of a BERT or another encoder.", positional=1, reads="model folder")
     output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
     data: list[str] = option(
@@ -137,8 +139,8 @@ class GraphOptions(SourceSettings, OutputOptions):
     )
 
 
-@dataclass(kw_only=True)
-class ConvertOnnxArguments(GraphOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertOnnxSettings(GraphOptions):
     """A model folder to ONNX, for ONNX Runtime and what is built on it."""
 
     group = Group.CONVERSION
@@ -150,8 +152,8 @@ class ConvertOnnxArguments(GraphOptions):
     opset: int | None = option(None, "Version of ONNX's operators (default: what PyTorch prefers).")
 
 
-@dataclass(kw_only=True)
-class ConvertOpenVinoArguments(GraphOptions):
+@dataclass(frozen=True, kw_only=True)
+class ConvertOpenVinoSettings(GraphOptions):
     """A model folder to OpenVINO, for this package's commands and what is built on optimum-intel."""
 
     group = Group.CONVERSION
@@ -160,8 +162,8 @@ class ConvertOpenVinoArguments(GraphOptions):
         "Type of the weights. int8: weights and states of all matrix products; --data gives the ranges of the states.",
     )
 
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        super().__post_init__()
+    def check(self) -> None:
+        """Reject int8 without texts."""
+        super().check()
         if self.dtype == "int8" and not self.data:
             raise SettingError.worded("{dtype} is int8 without {data}; expected texts to calibrate with.")
