@@ -340,10 +340,8 @@ def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type,
 
     def features(**options):
         output = tmp_path / "features.safetensors"
-        arguments = FeaturesArguments(model=str(folder), text=[str(tmp_path / "texts.txt")], output=str(output))
-        for name, value in options.items():
-            setattr(arguments, name, value)
-        extract_features(arguments)
+        files = {"text": [str(tmp_path / "texts.txt")], "output": str(output)}
+        extract_features(FeaturesArguments(model=str(folder), **files, **options))
         return load_file(output)
 
     model, tokenizer = stock(folder, transformers.AutoModel)
@@ -356,7 +354,7 @@ def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type,
         found = features(pooling=pooling, features="last", overwrite=True, use_cpu=True)
         expected = np.stack([function(states[-1][0]).numpy() for states in outputs])
         np.testing.assert_allclose(found["features"], expected, atol=1e-5)
-    found = features(layer=1, features=None, overwrite=True, use_cpu=True)
+    found = features(layer=1, overwrite=True, use_cpu=True)
     np.testing.assert_allclose(found["features"], np.concatenate([s[1][0].numpy() for s in outputs]), atol=1e-5)
     offsets = tokenizer(TEXTS[1], return_offsets_mapping=True)["offset_mapping"]
     start, end = found["text_starts"][1:3]
