@@ -285,7 +285,7 @@ def _argument_names(model_class: Any) -> tuple[str, ...]:
 
 def has_changed(encoder: Any) -> bool:
     """Whether a call of an encoder runs code of others, in itself or in a module inside."""
-    stock_class = getattr(encoder, "stock_class", type(encoder))
+    stock_class: Any = getattr(encoder, "stock_class", type(encoder))
     walked = walk(encoder, is_known=_is_known, known_hooks=_KNOWN_HOOKS)
     if walked is None or not _is_known(stock_class, stock_class.forward):
         return True
