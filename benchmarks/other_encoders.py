@@ -6,7 +6,7 @@
 Random weights, the same for all, and the sizes of transformers' default configurations (BERT-base, but ELECTRA-small
 and the 22 layers of ModernBERT-base). Each runtime has a process of its own; they take turns. The float32 states at
 tokens must agree with stock ones. "sorted" runs groups of eight rows of similar length. `--training` adds a training
-step: loss and gradients of all parameters, without an optimizer.
+step: loss and gradients of all parameters, which must agree, without an optimizer.
 """
 
 import argparse
@@ -27,11 +27,12 @@ from ..files.processes import no_warnings, own_process
 from ..modeling_mybert import MyBertConfig, MyBertModel
 from ..pipelines.openvino_model import import_openvino, openvino_core
 from ..studies.timing import in_turns
-from .harness import PEER, Batch, count, flag, random_batch, script, speed_table
-from .model_speed import INFERENCE, differences
+from .harness import PEER, Batch, check_agreement, count, flag, random_batch, script, speed_table
+from .model_speed import INFERENCE, TOLERANCE, differences
 from .runtimes import Encoder, RuntimeEncoders, encoder_of
 
 OWN = "mybert.speed_up"
+STEP = ", training step"  # end of a side's name
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 _EXAMPLE = (7, 9)  # lengths of the batch that a model is exported with
 
@@ -57,7 +58,10 @@ def pytorch_sides(
     if compiled:
         sides["transformers, compiled"] = encoder_of(torch.compile(stock, dynamic=True))
     if training:
-        sides |= {f"{name}, training step": partial(gradient_step, model) for name, model in models.items()}
+        for name, model in models.items():
+            gradients = gradients_of(model, random_batch(_EXAMPLE)), gradients_of(stock, random_batch(_EXAMPLE))
+            check_agreement(f"the gradients of {name}", *gradients, TOLERANCE, relative=True)
+            sides[f"{name}{STEP}"] = partial(gradient_step, model)
     return sides
 
 
@@ -67,6 +71,12 @@ def gradient_step(model: Any, batch: Batch) -> torch.Tensor:
     states: torch.Tensor = model(**batch).last_hidden_state
     (states * batch["attention_mask"][..., None]).square().mean().backward()
     return states.detach()
+
+
+def gradients_of(model: Any, batch: Batch) -> torch.Tensor:
+    """All gradients of a training step in one vector."""
+    gradient_step(model, batch)
+    return torch.cat([each.grad.flatten() for each in model.parameters() if each.grad is not None])
 
 
 class _States(torch.nn.Module):
@@ -140,15 +150,15 @@ def compare_type(settings: Mapping[str, Any], arguments: argparse.Namespace) -> 
                 runs |= {
                     f"{name}, sorted": partial(_ask, ask, name, lengths, True)
                     for name, ask in sides.items()
-                    if "mybert" not in name and "training" not in name
+                    if "mybert" not in name and not name.endswith(STEP)
                 }
             notes = differences({name: run("states") for name, run in runs.items()}, is_token)
             seconds = in_turns({name: partial(run, "seconds") for name, run in runs.items()}, arguments.repeats)
             print(f"## {settings['model_type']}: {title} ({is_token.mean():.0%} full)\n")
+            steps = {name: seconds.pop(name) for name in sides if name.endswith(STEP)}
             print(f"{speed_table(seconds, PEER, notes)}\n", flush=True)
-            steps = {name: values for name, values in seconds.items() if name.endswith("training step")}
             if steps:
-                print(f"{speed_table(steps, f'{PEER}, training step')}\n", flush=True)
+                print(f"{speed_table(steps, f'{PEER}{STEP}')}\n", flush=True)
 
 
 def _ask(ask: Callable[..., Any], name: str, lengths: tuple[int, ...], is_sorted: bool, method: str) -> Any:

@@ -13,19 +13,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils.import_utils import is_tracing
 
 from ..modeling_mybert.attention_mybert import supports_varlen
 from ..modeling_mybert.batch_mybert import Batch, pack_batch
 from ..modeling_mybert.hooks_mybert import (
+    KNOWN_HOOKS,
     file_of_function,
-    has_foreign_hooks,
-    hooks_of,
-    is_changed,
     is_known_class,
-    runs_known_forward,
+    walk,
 )
 from ..modeling_mybert.losses_mybert import IGNORE_INDEX
 from .attention import PACKED_ATTENTION
@@ -44,6 +41,8 @@ ENCODERS = {
 CHECK = "speed_up_check"  # attribute of an encoder: what is called with its next batch
 # Where classes are defined whose modules treat each token alike.
 _KNOWN_FILES = (f"{__name__.rpartition('.')[0]}.", *(path.rpartition(".")[0] for path in ENCODERS.values()))
+# transformers' hook on the word embeddings only asks for their gradient.
+_KNOWN_HOOKS = (*KNOWN_HOOKS, _KNOWN_FILES[0], PreTrainedModel.__module__)
 _DECORATORS = ("transformers.", "torch.utils._contextlib")  # files of decorators: of forward, and `no_grad`
 # Arguments of a call that a padded batch has none of: a decoder's, or those of rows that hold several sequences.
 _OTHER_INPUTS = ("encoder_hidden_states", "cache", "past_key_values", "cu_seq_lens_q", "batch")
@@ -286,37 +285,16 @@ def _argument_names(model_class: Any) -> tuple[str, ...]:
 
 def has_changed(encoder: Any) -> bool:
     """Whether a call of an encoder runs code of others, in itself or in a module inside."""
-    left: list[nn.Module] = [encoder]
-    classes: set[Any] = {getattr(encoder, "stock_class", type(encoder))}
-    while left:
-        module = left.pop()
-        inside = module.__dict__
-        if (
-            "forward" in inside
-            or inside["_forward_hooks"]
-            or inside["_forward_pre_hooks"]
-            or inside["_backward_hooks"]
-            or inside["_backward_pre_hooks"]
-        ) and (_has_foreign_hooks(module) or not runs_known_forward(module)):
-            return True
-        config = inside.get("config", encoder.config)
+    stock_class: Any = getattr(encoder, "stock_class", type(encoder))
+    walked = walk(encoder, is_known=_is_known, known_hooks=_KNOWN_HOOKS)
+    if walked is None or not _is_known(stock_class, stock_class.forward):
+        return True
+    plain, hooked = walked
+    for module in plain + hooked:
+        config = module.__dict__.get("config", encoder.config)
         if config is not encoder.config and config._attn_implementation != encoder.config._attn_implementation:
             return True  # put in since, with another attention
-        classes.add(type(module))
-        left += (child for child in inside["_modules"].values() if child is not None)
-    # Without modules, `is_changed` looks at the hooks of all modules.
-    return is_changed() or not all(_is_known(one, one.forward) for one in classes)
-
-
-def _has_foreign_hooks(module: nn.Module) -> bool:
-    others = ({key: hook for key, hook in hooks.items() if not _is_known_hook(hook)} for hooks in hooks_of(module))
-    return has_foreign_hooks(*others)
-
-
-def _is_known_hook(hook: Any) -> bool:
-    # transformers' hook on the word embeddings only asks for their gradient.
-    source = getattr(hook, "__module__", None) or ""
-    return source.startswith(_KNOWN_FILES[0]) or source == PreTrainedModel.__module__
+    return False
 
 
 @functools.lru_cache(maxsize=1024)

@@ -29,7 +29,7 @@ _KNOWN_CLASSES = (
     _ACTIVATIONS,
 )
 # Hooks of these modules move or compute weights, count operations or collect requested outputs.
-_KNOWN_HOOKS = (
+KNOWN_HOOKS = (
     "torch.distributed.",
     "torch.nn.utils.",
     "torch.utils.",
@@ -59,19 +59,25 @@ class Scan(NamedTuple):
     activations: frozenset[nn.Module] = frozenset()
 
 
-def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan:
-    """Walk through modules and all within them but `leave_out`; it runs on every call of a model."""
-    has_global_hooks = any(_GLOBAL_HOOKS)
-    if has_global_hooks and has_foreign_hooks(*_GLOBAL_HOOKS):
-        return Scan(True)
-    is_graph = torch.compiler.is_compiling()  # which traces no cache, and calls all layers
-    are_called, classes, layers, activations = has_global_hooks or is_graph, set(), set(), set()
-    left = list(modules)
+def walk(
+    *modules: nn.Module | None,
+    leave_out: nn.Module | None = None,
+    is_known: Callable[[Any, Any], bool] | None = None,
+    known_hooks: tuple[str, ...] = KNOWN_HOOKS,
+) -> tuple[list[nn.Module], list[nn.Module]] | None:
+    """Modules and all within them but `leave_out`: plain ones, and those with hooks or accelerate's `forward`.
+
+    None if a call of them runs code of others: `is_known` says which classes and `forward`s are known, `known_hooks`
+    how the files of known hooks begin. It runs on every call of a model.
+    """
+    if any(_GLOBAL_HOOKS) and has_foreign_hooks(*_GLOBAL_HOOKS, known_hooks=known_hooks):
+        return None
+    plain, hooked, classes, left = [], [], set(), list(modules)
     while left:  # `modules()` is slow
         module = left.pop()
         if module is None or module is leave_out:
             continue
-        inside, module_class = module.__dict__, type(module)
+        inside = module.__dict__
         if (
             "forward" in inside
             or inside["_forward_hooks"]
@@ -79,28 +85,48 @@ def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan
             or inside["_backward_hooks"]
             or inside["_backward_pre_hooks"]
         ):
-            if has_foreign_hooks(*hooks_of(module)) or not runs_known_forward(module):
-                return Scan(True)
-            are_called = are_called or "forward" in inside  # accelerate's: it moves weights between devices
-        elif not are_called and module_class is nn.Linear:
-            weight = inside["_parameters"].get("weight")
-            bias = inside["_parameters"].get("bias", weight)  # the latter: it is an attribute, and not ordinary
+            if has_foreign_hooks(*hooks_of(module), known_hooks=known_hooks) or not runs_known_forward(module):
+                return None
+            hooked.append(module)
+        else:
+            plain.append(module)
+        classes.add(type(module))
+        if inside["_modules"]:
+            left += inside["_modules"].values()
+    # Graphs trace no cache.
+    is_known = is_known or (_is_known_class if torch.compiler.is_compiling() else is_known_class)
+    for module_class in classes:
+        if not is_known(module_class, module_class.forward):
+            return None
+    return plain, hooked
+
+
+def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan:
+    """Whether modules and all within them but `leave_out` are known, and which of them need not be called."""
+    walked = walk(*modules, leave_out=leave_out)
+    if walked is None:
+        return Scan(True)
+    plain, hooked = walked
+    # accelerate's `forward` moves weights between devices.
+    if torch.compiler.is_compiling() or any(_GLOBAL_HOOKS) or any("forward" in vars(module) for module in hooked):
+        return Scan(False)
+    layers, activations = set(), set()
+    for module in plain + hooked:
+        parameters, module_class = module.__dict__["_parameters"], type(module)
+        for parameter in parameters.values():
+            if type(parameter) is not nn.Parameter and parameter is not None:
+                return Scan(False)  # a functional call puts tensors of any kind in place of parameters
+        if module_class is nn.Linear:
+            weight = parameters.get("weight")
+            bias = parameters.get("bias", weight)  # the latter: it is an attribute, and not ordinary
             is_usual = weight is not None and weight is not bias and weight.is_contiguous()
             if is_usual and (bias is None or bias.dtype == weight.dtype):
                 layers.add(module)
-        elif not are_called and module_class.__module__ == _ACTIVATIONS:
+        elif module_class.__module__ == _ACTIVATIONS:
             activations.add(module)
-        if not are_called:  # a functional call puts tensors of any kind in place of parameters
-            for parameter in inside["_parameters"].values():
-                are_called = are_called or not (parameter is None or type(parameter) is nn.Parameter)
-        classes.add(module_class)
-        if inside["_modules"]:
-            left += inside["_modules"].values()
-    is_known = _is_known_class if is_graph else is_known_class
-    for module_class in classes:
-        if not is_known(module_class, module_class.forward):
-            return Scan(True)
-    return Scan(False) if are_called else Scan(False, frozenset(layers), frozenset(activations))
+    layers.difference_update(hooked)  # those with hooks have to be called
+    activations.difference_update(hooked)
+    return Scan(False, frozenset(layers), frozenset(activations))
 
 
 def has_ordinary_parameters(layer: nn.Linear) -> bool:
@@ -117,7 +143,7 @@ def has_ordinary_parameters(layer: nn.Linear) -> bool:
 
 def is_changed(*modules: nn.Module | None) -> bool:
     """Whether a call of these modules runs code of others; see `Scan`."""
-    return scan(*modules).is_changed
+    return walk(*modules) is None
 
 
 def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
@@ -125,10 +151,10 @@ def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
-def has_foreign_hooks(*all_hooks: dict[int, Any]) -> bool:
+def has_foreign_hooks(*all_hooks: dict[int, Any], known_hooks: tuple[str, ...] = KNOWN_HOOKS) -> bool:
     """Whether some of these hooks may depend on the rows of the batch."""
     return any(
-        not (getattr(hook, "__module__", None) or "").startswith(_KNOWN_HOOKS)
+        not (getattr(hook, "__module__", None) or "").startswith(known_hooks)
         for hooks in all_hooks
         if hooks
         for hook in hooks.values()

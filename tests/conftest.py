@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,27 @@ def run_in_two_processes(tmp_path: Path, run_python: Any) -> Callable[[str], Non
         run_python(*launcher, "ranks.py", cwd=tmp_path, timeout=180, CUDA_VISIBLE_DEVICES="")
 
     return run
+
+
+@pytest.fixture
+def run_processes_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Any], list[str]]]:
+    """(Module) -> the names of what its `own_process` would have started, whose work runs in this process."""
+    threads = torch.get_num_threads()
+
+    def replace(module: Any) -> list[str]:
+        started: list[str] = []
+
+        @contextmanager
+        def here(name: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
+            held = make(*arguments)
+            started.append(name)
+            yield lambda method, *arguments: getattr(held, method)(*arguments)
+
+        monkeypatch.setattr(module, "own_process", here)
+        return started
+
+    yield replace
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

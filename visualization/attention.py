@@ -122,6 +122,7 @@ class AttentionMap:
         ax.set_xlabel(how_to_read, fontsize=9, color=QUIET_COLOUR)
         bar = figure.colorbar(image, ax=ax, shrink=min(1, 3 / side), aspect=20, pad=0.03)
         bar.set_ticks([0, 0.01, 0.05, 0.1, 0.25, 0.5, 1], labels=["0", "1 %", "5 %", "10 %", "25 %", "50 %", "100 %"])
+        bar.set_label("weight (each row sums to 100 %)", fontsize=9, color=QUIET_COLOUR)
         bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)
         bar.outline.set_visible(False)
         return figure

@@ -1,9 +1,7 @@
 import importlib
 import sys
-from contextlib import contextmanager
 
 import pytest
-import torch
 
 from mybert.benchmarks import model_speed
 
@@ -22,16 +20,6 @@ def run(monkeypatch, capsys):
 
 
 @pytest.fixture
-def in_this_process(monkeypatch):
+def in_this_process(run_processes_here):
     """Run separate processes' work in this process; returns the names of what would have started."""
-    threads, started = torch.get_num_threads(), []
-
-    @contextmanager
-    def here(what, make, *arguments):
-        held = make(*arguments)
-        started.append(what)
-        yield lambda method, *arguments: getattr(held, method)(*arguments)
-
-    monkeypatch.setattr(model_speed, "own_process", here)
-    yield started
-    torch.set_num_threads(threads)
+    return run_processes_here(model_speed)

@@ -43,10 +43,10 @@ def pages() -> dict[str, str]:
 
 
 def prose_of_notebook(path: Path) -> str:
-    """The text of a notebook, and the comments of its code."""
+    """The text of a notebook, and the strings and comments of its code."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     texts = [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
-    return "\n".join(CODE.sub("", text) if kind == "markdown" else comments_of_code(text) for kind, text in texts)
+    return "\n".join(CODE.sub("", text) if kind == "markdown" else prose_of_code(text) for kind, text in texts)
 
 
 def modules() -> dict[str, str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import AutoConfig
-from transformers.models.auto import modeling_auto
+from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 import mybert
 from mybert.modeling_mybert.batch_mybert import Batch
@@ -15,25 +16,12 @@ from mybert.modeling_mybert.batch_mybert import Batch
 SHAPE = (5, 13)
 PAD, VOCABULARY, NUM_LABELS = 1, 61, 3
 MASKS = ("right", "left", "holes", "left and holes", "full", "none")
-HEADS = {
-    "Model": "MODEL_MAPPING_NAMES",
-    "ForPreTraining": "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
-    "ForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    "ForNextSentencePrediction": "MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES",
-    "ForSequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
-    "ForMultipleChoice": "MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES",
-    "ForTokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
-    "ForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
-}
 
 
 def class_of(encoder_type: str, head: str) -> Any:
     """transformers' class; None if the type has no such head."""
-    import transformers
-
-    name = getattr(modeling_auto, HEADS[head]).get(encoder_type)
-    # For lack of another, the class for pretraining is the one for masked words.
-    return None if name is None or not name.endswith(head) else getattr(transformers, name)
+    name = MODEL_MAPPING_NAMES[encoder_type].removesuffix("Model")
+    return getattr(transformers, f"{name}{head}", None)
 
 
 def config_of(encoder_type: str, **changes: Any) -> Any:
@@ -131,9 +119,9 @@ def tensors(output: Any) -> list[torch.Tensor]:
 def at_tokens(tensor: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
     """The values at tokens, and at the first token of each row, which heads read even if it is padding."""
     mask = batch.get("attention_mask")
-    if mask is None or mask.dim() != 2 or tensor.shape[:2] != mask.shape:
+    if mask is None or mask.dim() == 4 or tensor.shape[:2] != (mask.shape[:-1].numel(), mask.shape[-1]):
         return tensor
-    mask = mask.bool().clone()
+    mask = mask.flatten(0, -2).bool().clone()  # with the choices of a row as rows
     mask[:, 0] |= mask.any(1)
     return tensor[mask]
 

@@ -146,12 +146,18 @@ def test_speed_up_mybert_model_beside_an_encoder_stays_as_it_is(pair):
     assert any(type(module) is FastLinear for module in both[1].modules())
 
 
-def test_speed_up_quantized_layers_are_rejected(pair):
-    models = pair("bert", "Model")
+@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
+def test_speed_up_dynamically_quantized_model_is_rejected(encoder_type, pair):
+    models = pair(encoder_type, "ForSequenceClassification")
+    first = next(name for name, module in models.stock.named_modules() if type(module) is nn.Linear)
     quantized = torch.ao.quantization.quantize_dynamic(models.stock, {nn.Linear}, dtype=torch.qint8)
-    message = r"encoder\.layer\.0\.attention\.self\.query is a quantized layer .*load the model without quantization"
+    message = rf"{re.escape(first)} is a quantized layer .*load the model without quantization"
     with pytest.raises(ValueError, match=message):
         mybert.speed_up(quantized)
+    assert not any(type(module) is FastLinear for module in quantized.modules())
+
+
+def test_speed_up_layer_of_integers_is_rejected(pair):
     narrow = pair("bert", "Model").stock
     narrow.pooler.dense.weight = nn.Parameter(narrow.pooler.dense.weight.to(torch.int8), requires_grad=False)
     with pytest.raises(ValueError, match=r"pooler\.dense is a quantized layer"):

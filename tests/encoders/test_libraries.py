@@ -33,7 +33,7 @@ def folder(pair, tokenizer, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("encoder_type", ["distilbert", "modernbert", "mpnet", "electra"])
+@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
 @pytest.mark.parametrize(
     ("task", "head"),
     [
@@ -102,7 +102,7 @@ def test_speed_up_trainer_gives_stock_losses(encoder_type, pair, tmp_path, packe
         torch.testing.assert_close(parameter, expected, atol=1e-3, rtol=1e-3, msg=name)
 
 
-@pytest.mark.parametrize("encoder_type", ["bert", "roberta", "distilbert", "modernbert", "mpnet"])
+@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 def test_speed_up_sentence_transformer_gives_stock_vectors(encoder_type, pooling, folder, packed, tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -122,7 +122,7 @@ def test_speed_up_sentence_transformer_gives_stock_vectors(encoder_type, pooling
     torch.testing.assert_close(again.encode(TEXTS, convert_to_tensor=True), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("encoder_type", ["bert", "xlm-roberta", "modernbert", "mpnet"])
+@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
 def test_speed_up_cross_encoder_gives_stock_scores(encoder_type, folder, packed):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     model = sentence_transformers.CrossEncoder(str(folder(encoder_type, "ForSequenceClassification")), device="cpu")

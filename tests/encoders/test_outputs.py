@@ -40,6 +40,22 @@ def test_speed_up_every_head_gives_stock_logits_and_gradients_of_its_loss(encode
     assert bool(packed.value) == (head != "ForQuestionAnswering")  # whose loss reads padding
 
 
+@pytest.mark.parametrize(("encoder_type", "head"), itertools.product(ENCODER_TYPES, HEADS[1:]))
+def test_speed_up_every_head_with_other_arguments_gives_stock_outputs(encoder_type, head, pair, agree):
+    models = pair(encoder_type, head)
+    for mask in ("holes", "empty", "full", "none"):
+        agree(models.stock, models.fast, models.batch(mask, labels=True))
+    batch = models.batch("left", labels=True)
+    embeddings = models.stock.get_input_embeddings()(batch["input_ids"]).detach()
+    without_ids = {name: value for name, value in batch.items() if name != "input_ids"}
+    for changed in (
+        {**without_ids, "inputs_embeds": embeddings},
+        {**batch, "output_hidden_states": True},
+        {**batch, "return_dict": False},
+    ):
+        agree(models.stock, models.fast, changed)
+
+
 @pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
 def test_speed_up_other_arguments_give_stock_outputs(encoder_type, pair, agree, packed):
     models = pair(encoder_type, "Model")

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 import mybert
 from mybert.encoders import ENCODER_TYPES
 from mybert.encoders.attention import PACKED_ATTENTION
+from mybert.visualization import attention_map
 
 WITH_INTERFACE = [name for name in ENCODER_TYPES if name != "mpnet"]  # which has one attention only
 
@@ -38,6 +40,17 @@ def test_speed_up_attentions_requested_of_sdpa_runs_padded(encoder_type, pair, a
     models = pair(encoder_type, "Model")
     agree(models.stock, models.fast, {**models.batch("right"), "output_attentions": True})
     assert not packed.value
+
+
+@pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
+def test_speed_up_attention_map_is_stock_and_the_next_call_is_packed(encoder_type, pair, tokenizer, packed):
+    models, words = pair(encoder_type, "Model"), copy.deepcopy(tokenizer)
+    words.model_input_names = ["input_ids", "attention_mask"]
+    weights = [attention_map(model, words, "the cat sat").weights for model in (models.stock, models.fast)]
+    np.testing.assert_allclose(weights[1], weights[0], atol=1e-6)
+    assert not packed.value
+    models.fast(**models.batch("right"))
+    assert packed.value
 
 
 @pytest.mark.parametrize("encoder_type", ENCODER_TYPES)

@@ -20,6 +20,7 @@ from mybert.files.loading import longest_sequence
 from mybert.finetuning import FeaturesArguments, extract_features
 from mybert.finetuning.prediction.predictor import Predictor
 from mybert.finetuning.tasks.registry import task_of_model
+from mybert.studies import engines
 
 TEXTS = [
     "The cat sat on the mat.",
@@ -339,10 +340,8 @@ def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type,
 
     def features(**options):
         output = tmp_path / "features.safetensors"
-        arguments = FeaturesArguments(model=str(folder), text=[str(tmp_path / "texts.txt")], output=str(output))
-        for name, value in options.items():
-            setattr(arguments, name, value)
-        extract_features(arguments)
+        files = {"text": [str(tmp_path / "texts.txt")], "output": str(output)}
+        extract_features(FeaturesArguments(model=str(folder), **files, **options))
         return load_file(output)
 
     model, tokenizer = stock(folder, transformers.AutoModel)
@@ -355,11 +354,30 @@ def test_features_equal_the_states_of_the_model(folder_of, tmp_path, model_type,
         found = features(pooling=pooling, features="last", overwrite=True, use_cpu=True)
         expected = np.stack([function(states[-1][0]).numpy() for states in outputs])
         np.testing.assert_allclose(found["features"], expected, atol=1e-5)
-    found = features(layer=1, features=None, overwrite=True, use_cpu=True)
+    found = features(layer=1, overwrite=True, use_cpu=True)
     np.testing.assert_allclose(found["features"], np.concatenate([s[1][0].numpy() for s in outputs]), atol=1e-5)
     offsets = tokenizer(TEXTS[1], return_offsets_mapping=True)["offset_mapping"]
     start, end = found["text_starts"][1:3]
     assert found["offsets"][start:end].tolist() == [list(pair) for pair in offsets]
+
+
+@every_type
+def test_bench_engines_agree_with_the_pipeline(
+    folder_of, run_processes_here, monkeypatch, tmp_path, capsys, model_type
+):
+    run_processes_here(engines)
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
+    folder = folder_of(model_type, "ForSequenceClassification", ["bad", "good", "so so"])
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    words = ["bench", "--model", folder, "--data", tmp_path / "texts.txt", "--repeats", "1", "--threads", "1"]
+    assert main([str(word) for word in words]) == 0
+    table = [line.split("|")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    rows = {name.strip(): [cell.strip() for cell in cells] for name, *cells in table}
+    pipeline = "transformers' pipeline, batches of 32"
+    assert list(rows)[-3:] == [pipeline, f"{pipeline}, sorted", "PyTorch"]
+    for *_, equal, difference in list(rows.values())[-3:]:
+        assert equal == "100.0%" and float(difference) < 1e-5
 
 
 @every_type

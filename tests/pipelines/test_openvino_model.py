@@ -54,6 +54,7 @@ def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outpu
     model._packs, model._limits, model._inputs = packs, model.config, {"input_ids", "attention_mask", "token_type_ids"}
     model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
     ids = torch.tensor([[7, 7, 3, 4], [5, 6, 7, 8]])
-    outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]))
-    assert outputs["last_hidden_state"][..., 0].tolist() == [[0, 0, 3, 4], [5, 6, 7, 8]]
-    assert outputs["logits"][:, 0].tolist() == [7, 26]
+    for dtype in (torch.long, torch.float32, torch.bool):
+        outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]], dtype=dtype))
+        assert outputs["last_hidden_state"][..., 0].tolist() == [[0, 0, 3, 4], [5, 6, 7, 8]]
+        assert outputs["logits"][:, 0].tolist() == [7, 26]

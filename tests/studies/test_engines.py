@@ -1,12 +1,10 @@
 """`mybert bench`: engines and types on a model of one's own."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from transformers import AutoConfig, DistilBertForSequenceClassification
+from transformers import AutoConfig
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
 from mybert.cli import main
@@ -22,19 +20,9 @@ def answers_of(folder):
 
 
 @pytest.fixture
-def in_this_process(monkeypatch):
+def in_this_process(run_processes_here):
     """Run separate processes' work in this process; returns the names of what would have started."""
-    threads, started = torch.get_num_threads(), []
-
-    @contextmanager
-    def here(what, make, *arguments):
-        held = make(*arguments)
-        started.append(what)
-        yield lambda method, *arguments: getattr(held, method)(*arguments)
-
-    monkeypatch.setattr(engines, "own_process", here)
-    yield started
-    torch.set_num_threads(threads)
+    return run_processes_here(engines)
 
 
 @pytest.fixture
@@ -92,19 +80,6 @@ def test_own_model_without_openvino_is_measured_in_pytorch(bench, classifier, mo
         assert float(peak.replace(",", "")) > 0 and equal == "100.0%" and float(difference) < 1e-5
     assert "model: 10 rows of" in shown and "Without OpenVINO: OpenVINO is not installed; install it." in shown
     assert shown.splitlines()[-1] == f"    mybert predict {' '.join(map(str, classifier))} --output predictions.csv"
-
-
-def test_own_model_of_another_type_is_measured_beside_that_of_transformers(bench, tmp_path, tiny_model, monkeypatch):
-    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
-    monkeypatch.setattr(engines, "_converted", lambda *_: {})
-    names = {"labels": ["bad", "good"], "initializer_range": 0.5, "hidden_dim": 32}
-    model = tiny_model(tmp_path / "model", DistilBertForSequenceClassification, **names)
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    rows, _ = bench(model, tmp_path / "texts.txt", "--threads", "1")
-    pipeline = "transformers' pipeline, batches of 32"
-    assert list(rows) == [pipeline, f"{pipeline}, sorted", "PyTorch"]
-    for _, _, _, equal, difference in rows.values():
-        assert equal == "100.0%" and float(difference) < 1e-5
 
 
 def test_answering_sides_in_a_process_of_a_command_read_mybert(classifier, monkeypatch):
