@@ -22,7 +22,7 @@ class Settings(Base):
     count: int | None = option(None, "A number.", AT_LEAST_1, group=Group.TABLE, needs="kind=b")
     kind: Literal["a", "b"] | None = option("a", "A kind.", excludes="mark", why="which is one")
     mark: Literal["only"] | None = option(None, "A mark.")
-    free: float = option(-7.0, "Any number.", idle_with="kind=b", replaces="flag")
+    free: float = option(-7.0, "Any number.", replaces="flag")
     flag: bool = option(False, "A switch.")
 
 
@@ -43,7 +43,6 @@ def test_values_that_fit(given):
         ({"mark": "other"}, r"mark is 'other'; expected only\."),
         ({"count": 2}, "count is 2 without kind 'b', so it has no effect; give both or neither"),
         ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; use either mark or kind"),
-        ({"kind": "b", "free": 1.0}, "free is 1.0 with kind 'b', which is one; leave it out"),
     ],
 )
 def test_values_that_do_not_fit(given, message):
@@ -80,7 +79,7 @@ def test_records_name_what_decides():
 @pytest.mark.parametrize(
     ("given", "gone"),
     [
-        ({"kind": "b"}, {"mark", "free"}),
+        ({"kind": "b"}, {"mark"}),
         ({"kind": "a"}, {"mark", "count"}),
         ({"mark": "only"}, {"kind", "count"}),  # with what it needs
         ({"free": 1.0}, {"flag"}),
