@@ -85,7 +85,7 @@ def guess_words(model_dir: str | Path, words: Sequence[MaskedWord]) -> list[Gues
             probability = float(best.values[number, row.place].prod())
             yield Guess(*row.masked, tokenizer.decode(tokens).removeprefix("##"), probability, is_right)
 
-    return run_sorted(model.eval(), rows, collate, keep, length=lambda row: len(row.ids))
+    return run_sorted(model.eval(), rows, collate, keep, lengths=[len(row.ids) for row in rows])
 
 
 def _row(drawn: MaskedWord, tokenizer: MyBertTokenizer, space: int) -> _Row:

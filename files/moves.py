@@ -1,8 +1,9 @@
 """Moving complete files and folders into place: all of a call's or none, whatever fails, interrupts or kills it.
 
-They are written under temporary names and synced. If one rename puts everything into place, that is all. Otherwise the
-moves are recorded, and the record is synced, before the first one: from then on the new result stands, and whoever
-next writes or reads such a place makes the moves that are left (`finish_moves`). Before, the old result stands.
+They are written under temporary names and synced. If one rename puts everything into place, as that of a file
+(`move_file`), that is all. Otherwise the moves are recorded, and the record is synced, before the first one: from
+then on the new result stands, and whoever next writes or reads such a place makes the moves that are left
+(`finish_moves`). Before, the old result stands.
 """
 
 import errno
@@ -143,30 +144,26 @@ class Move:
 
     source: Path
     target: Path
+    old: Path  # where what is replaced goes
     within: bool = False
     entries: tuple[str, ...] | None = None  # those of a folder
-    removed: tuple[str, ...] = ()  # of the entries of `target`, or next to it if it is a file, those that go
-    old: Path = Path()  # where they go
+    removed: tuple[str, ...] = ()  # those of the entries of `target` that go
 
     @classmethod
-    def of(
-        cls, source: Path, target: Path, within: bool = False, clear: bool = False, parts: Path | None = None
-    ) -> "Move":
-        """The move of what has been written; with `clear`, other entries of the target go.
-
-        `parts` is a folder next to a file, from which it was made.
-        """
+    def of(cls, source: Path, target: Path, within: bool = False, clear: bool = False) -> "Move":
+        """The move of what has been written; with `clear`, other entries of the target go."""
+        old = temporary_path(target, "old", within)
         if not _is_folder(source):
-            return cls(source, target, removed=(parts.name,) if parts else (), old=temporary_path(target, "old"))
+            return cls(source, target, old)
         entries = sorted((entry.name for entry in source.iterdir() if not is_bookkeeping(entry)), key=_rank)
         there = [entry.name for entry in target.iterdir() if not is_bookkeeping(entry)] if target.is_dir() else []
         removed = sorted(set(there).difference(entries), key=_rank, reverse=True) if clear or not within else ()
-        return cls(source, target, within, tuple(entries), tuple(removed), temporary_path(target, "old", within))
+        return cls(source, target, old, within, tuple(entries), tuple(removed))
 
     @property
     def record(self) -> Path:
         """Where the move is recorded."""
-        return _record(self.target, self.within)
+        return record_of(self.target, self.within)
 
     @property
     def folder(self) -> Path:
@@ -177,7 +174,7 @@ class Move:
     def is_one_rename(self) -> bool:
         """Whether one rename makes the move, so that it needs no record."""
         if self.entries is None:
-            return not self.removed
+            return True
         if self.within:
             return not self.removed and len(self.entries) < 2 and not any(map(_is_folder, self._replaced()))
         return not any(self._replaced())
@@ -191,8 +188,6 @@ class Move:
         if self.entries is None:
             if os.path.lexists(self.source):
                 self.source.replace(self.target)
-            for name in self.removed:
-                self._set_aside(name)
             return
         if not os.path.lexists(self.source):
             return
@@ -214,7 +209,7 @@ class Move:
                 (self.source / name).replace(self.target / name)
 
     def _set_aside(self, name: str) -> None:
-        path = (self.target if self.entries is not None else self.target.parent) / name
+        path = self.target / name
         if os.path.lexists(path) and not os.path.lexists(self.old / name):
             self.old.mkdir(exist_ok=True)
             try:
@@ -234,12 +229,21 @@ def _rank(name: str) -> tuple[int, str]:
     return (_MARKS.index(name) + 1 if name in _MARKS else 0, name)
 
 
-def _record(place: Path, within: bool) -> Path:
+def record_of(place: Path, within: bool = False) -> Path:
+    """The file with the moves to a place that are still to be made, if there are any."""
     return place / _MOVES if within else place.with_name(f".{place.name}{_MOVES}")
 
 
 def _lock_file(record: Path) -> Path:
     return record.with_name(record.name + LOCK)
+
+
+def move_file(source: Path, target: Path) -> None:
+    """Sync a file and put it into place, or raise an error before; Ctrl-C waits meanwhile."""
+    sync(source, 0o666 & source.parent.stat().st_mode)  # libraries make some files private
+    with interrupts_delayed(by_moves=True):
+        source.replace(target)
+        _sync_moved(target, target.parent)
 
 
 def make_moves(moves: Sequence[Move]) -> None:
@@ -248,15 +252,15 @@ def make_moves(moves: Sequence[Move]) -> None:
     When all moves are made, the result stands: errors of what is left to do are warnings.
     """
     for move in moves:
-        # Libraries make some files private.
         folder = move.source if move.entries is not None else move.source.parent
         sync(move.source, 0o666 & folder.stat().st_mode)
     with interrupts_delayed(by_moves=True):
         if len(moves) == 1 and moves[0].is_one_rename:
             moves[0].make()
-            _sync_folders(moves, are_made=True)
+            _sync_moved(moves[0].target, moves[0].folder)
         elif moves:
-            _sync_folders(moves)
+            for folder in dict.fromkeys(move.folder for move in moves):
+                sync_folder(folder)
             with _moving(moves[0].record):
                 _write_records(moves)
                 _finish(moves)
@@ -264,15 +268,13 @@ def make_moves(moves: Sequence[Move]) -> None:
             move.tidy()
 
 
-def _sync_folders(moves: Sequence[Move], are_made: bool = False) -> bool:
-    """Sync the folders that change; if the moves are made already, a failure is a warning."""
+def _sync_moved(target: Path, *folders: Path) -> bool:
+    """Sync folders in which a result has been put into place; a failure is a warning."""
     try:
-        for folder in dict.fromkeys(move.folder for move in moves):
+        for folder in dict.fromkeys(folders):
             sync_folder(folder)
     except (OSError, MemoryError) as error:
-        if not are_made:
-            raise
-        logger.warning("%s is complete, but could not be synced (%s).", moves[0].target, _cause(error))
+        logger.warning("%s is complete, but could not be synced (%s).", target, _cause(error))
         return False
     return True
 
@@ -291,10 +293,11 @@ def _finish(moves: Sequence[Move]) -> None:
                     f"{moves[0].target} is complete but not all of it could be moved into place ({_cause(error)}: "
                     f"{where}); the next command that reads or writes it moves the rest."
                 ) from error
-    if _sync_folders(moves, are_made=True):  # otherwise the next command makes the moves, if they are lost
+    result = moves[0].target, *(move.folder for move in moves)
+    if _sync_moved(*result):  # otherwise the next command makes the moves, if they are lost
         for move in moves:
             discard(move.record)
-        _sync_folders(moves, are_made=True)
+        _sync_moved(*result)
 
 
 @contextmanager
@@ -344,17 +347,12 @@ def _write_records(moves: Sequence[Move]) -> None:
             raise
 
 
-def has_moves_left(place: Path, within: bool = False) -> bool:
-    """Whether moves to a place are recorded and not made."""
-    return _record(place, within).is_file()
-
-
 def finish_moves(path: str | Path) -> None:
     """Make the moves that a call has left at a file or folder, or at the folder around it, when it was ended."""
     path = Path(os.path.abspath(path))  # noqa: PTH100  # without following links
     for place, within in ((path, False), (path, True), (path.parent, True), (path.parent, False)):
-        if place.name and has_moves_left(place, within):
-            _finish_recorded(place, _record(place, within))
+        if place.name and (record := record_of(place, within)).is_file():
+            _finish_recorded(place, record)
 
 
 def remove_left(place: Path, within: bool) -> None:
@@ -363,7 +361,7 @@ def remove_left(place: Path, within: bool) -> None:
     for entry in [*(place if within else place.parent).iterdir()]:
         if pattern.fullmatch(entry.name):
             discard(entry)
-    record = _record(place, within)
+    record = record_of(place, within)
     if _lock_file(record).exists():
         with suppress(OSError), _moving(record):  # which deletes it
             pass
@@ -397,7 +395,7 @@ def _finish_recorded(place: Path, record: Path) -> None:
         moves = []
         for name, within in _read_record(first)["places"]:
             target = first.parent / name
-            other = _record(target, within)
+            other = record_of(target, within)
             # A place takes part only if its own record says so.
             if other.is_file() and (other.parent / _read_record(other)["first"]).resolve() == first.resolve():
                 moves.append(_recorded_move(target, within, other))
@@ -428,8 +426,7 @@ def _recorded_move(target: Path, within: bool, record: Path) -> Move:
         not is_inside
         or not _TEMPORARY_NAME.fullmatch(state["old"])
         or not all(isinstance(name, str) and Path(name).name == name for name in names)
-        or (state["entries"] is None and not all(is_bookkeeping(Path(name)) for name in names))
     ):
         raise ValueError(f"{record} names files that are not its own; delete it.")
     entries = None if state["entries"] is None else tuple(state["entries"])
-    return Move(folder / source, target, within, entries, tuple(state["removed"]), folder / state["old"])
+    return Move(folder / source, target, folder / state["old"], within, entries, tuple(state["removed"]))

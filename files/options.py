@@ -68,7 +68,7 @@ class Group(Enum):
     FURTHER = "Further flags of transformers' TrainingArguments"
 
 
-_LISTS_OF_TEXTS = (list[str], list[str] | None, Sequence[str])
+_LISTS_OF_TEXTS = (list[str], list[str] | None)
 _DATA = ("examples", "rows", "text", "file")  # what options read that is no model
 _OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
 
@@ -241,16 +241,11 @@ def in_lists(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 def check_options(settings: Any) -> None:
     """Check settings: what is required, numbers and words by range and type, options that contradict each other.
 
-    A file that is named twice is a warning. In a class without parts a single text, given as a list of texts, becomes
-    a list of one.
+    A file that is named twice is a warning.
     """
     kind = type(settings)
     options = options_of(kind)
     values = {name: getattr(settings, name) for name in options}
-    for name, value in in_lists(kind, values).items():
-        if value is not values[name] and not kind.__dataclass_params__.frozen:
-            values[name] = value
-            setattr(settings, name, value)
     if missing := missing_options(kind, values):
         raise SettingError(not_set(missing))
     check_ranges(kind, values)
@@ -341,16 +336,6 @@ def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str
             holds = is_given(settings, other) if wanted is None else getattr(settings, other.name) == wanted
             if holds != (rule == "needs"):
                 yield rule, other, wanted
-
-
-class Settings:
-    """A dataclass that checks its options when it is made."""
-
-    def __post_init__(self) -> None:
-        check_options(self)
-
-    def check(self) -> None:
-        """Values are checked when they are set."""
 
 
 def check_number(name: str, value: float | None, limits: Range) -> None:

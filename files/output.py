@@ -27,10 +27,11 @@ from .moves import (
     discard,
     final_path,
     finish_moves,
-    has_moves_left,
     is_bookkeeping,
     is_temporary,
     make_moves,
+    move_file,
+    record_of,
     remove_left,
     temporary_path,
 )
@@ -263,15 +264,12 @@ class Output:
                     folder.mkdir()
                     yield folder / self.path.name if self._is_file else folder
             finally:
-                if not has_moves_left(self.path, self.within):
+                if not record_of(self.path, self.within).is_file():
                     discard(folder)
 
     @contextmanager
-    def written(self, is_checked: bool = True, parts: Path | None = None) -> Iterator[Path]:
-        """Yield `temporary`, and move it into place, with `parts`, a hidden folder next to a file made from them.
-
-        Inside of a folder that is still to be moved itself, it has no name of its own.
-        """
+    def written(self, is_checked: bool = True) -> Iterator[Path]:
+        """Yield `temporary`, and move it into place; inside of a folder that is still to be moved, the path itself."""
         if is_temporary(self.path):
             with readable_disk_errors(self.path):
                 (self.path.parent if self._is_file else self.path).mkdir(parents=True, exist_ok=True)
@@ -281,20 +279,19 @@ class Output:
             yield temporary
             if is_checked:
                 self.check()  # something may have appeared there meanwhile
-            with readable_disk_errors(self.path):
-                make_moves([self.move(temporary, parts)])
+            if self._is_file:
+                move_file(temporary, self.path)
+            else:
+                make_moves([self.move(temporary)])
 
-    def move(self, temporary: Path, parts: Path | None = None) -> Move:
+    def move(self, temporary: Path) -> Move:
         """The move of what has been written."""
-        return Move.of(temporary, self.path, self.within, clear=self._owned is not None, parts=parts)
+        return Move.of(temporary, self.path, self.within, clear=self._owned is not None)
 
 
-def written_beside(path: str | Path, parts: Path | None = None) -> AbstractContextManager[Path]:
-    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end.
-
-    With the move goes `parts`, a hidden folder next to the file, from which it is made.
-    """
-    return Output(path).written(is_checked=False, parts=parts)
+def written_beside(path: str | Path) -> AbstractContextManager[Path]:
+    """Write a file completely or not at all: yields a temporary path, which is moved into place at the end."""
+    return Output(path).written(is_checked=False)
 
 
 def folder_written_beside(

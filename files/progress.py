@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 def progress_bar(*items: Any, **settings: Any) -> Any:
     """A bar with the arguments of `tqdm`; `disable=None` disables it where there is neither terminal nor notebook."""
-    if are_bars_hidden():
+    if _hidden:
         settings["disable"] = True
     ipython = sys.modules.get("IPython")
     in_notebook = getattr(ipython and ipython.get_ipython(), "kernel", None) is not None

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,11 @@ class FileSource(Source):
             rows = read_table(self.path, reading, self._digests)
         else:
             return self._text_rows(self.lines(reading.encoding), reading)
-        return rows if reading.column else self._some(rows)
+        if reading.column:
+            return rows
+        if (first := next(rows, None)) is None:
+            raise ValueError(f"{self} holds no rows.")
+        return chain([first], rows)
 
     def _layout(self, reading: Reading) -> Layout | None:
         """How words are tagged in a file; None if it is a table with a header, or text."""
@@ -160,13 +165,6 @@ class FileSource(Source):
         layout = layout_of(self.path, reading.encoding, reading.names) if Path(file_of(self.path)).is_file() else None
         is_text = reading.as_row is not None and kind == ".txt"
         return layout or (None if is_text or is_table else "columns")
-
-    def _some(self, rows: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The rows, of which there must be one."""
-        if (first := next(rows, None)) is None:
-            raise ValueError(f"{self} holds no rows.")
-        yield first
-        yield from rows
 
     def _text_rows(self, lines: Iterable[str], reading: Reading) -> Iterator[dict[str, Any]]:
         """One row per line, with its number as `line`; empty lines are left out."""

@@ -90,39 +90,39 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
 
 def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None) -> Iterator[dict[str, str]]:
     kind = content_suffix(path)
-    record: list[str] = []  # lines of the current row
-
     usual = "," if kind == ".csv" else "\t"
     # `number` is that of the last line that was read.
     mark, number, text = separator_of(open_text(path, reading.encoding, digests), usual)
     if reading.columns is not None and not number:
         mark = usual
+    is_over = False  # whether all lines were read
 
     def lines() -> Iterator[str]:
-        nonlocal number
+        nonlocal number, is_over
         for line in text:
             number += 1
-            record.append(f"{line}\n")
-            yield record[-1]
+            yield f"{line}\n"
+        is_over = True
+        yield ""  # a row without fields, unless a quote is not closed
 
-    is_csv = kind == ".csv" or mark != usual
-    rows = _split_lines(lines(), delimiter=mark)
-    if not is_csv:
+    if kind == ".csv" or mark != usual:
+        rows = _split_lines(lines(), delimiter=mark)
+    else:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
-    header, row = reading.columns, [""]
+    header = reading.columns
     is_first, skipped = True, 0
+    following = number + 1  # the first line of the next row
 
-    def invalid(what: str) -> ValueError:
-        if is_csv and _is_unclosed(row, mark):  # only possible in a file's last row
-            what = "not CSV (a quote is never closed)"
-        return ValueError(f"{path}, line {number - len(row) + 1}: {what}.")
+    def invalid(line: int, what: str) -> ValueError:
+        return ValueError(f"{path}, line {line}: {what}.")
 
     try:
         for fields in rows:
-            row = record.copy()
-            record.clear()
+            first, following = following, number + 1
             if not fields:
                 continue
+            if is_over:
+                raise invalid(first, "not CSV (a quote is never closed)")
             if is_first:
                 is_first = False
                 if header is None or not set(header).isdisjoint(fields):
@@ -136,11 +136,10 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             elif reading.skip_broken_rows:
                 skipped += 1
             else:
-                raise invalid(f"{len(fields)} fields; expected {len(header)} ({abbreviated(', '.join(header), 200)})")
+                names = abbreviated(", ".join(header), 200)
+                raise invalid(first, f"{len(fields)} fields; expected {len(header)} ({names})")
     except csv.Error as error:
-        raise invalid(f"not {kind[1:].upper()} ({error})") from error
-    if is_csv and _is_unclosed(row, mark):
-        raise invalid("")
+        raise invalid(following, f"not {kind[1:].upper()} ({error})") from error
     if skipped:
         logger.warning("%s: %d broken rows are left out.", path, skipped)
 
@@ -291,15 +290,6 @@ def separator_of(lines: Iterator[str], usual: str) -> tuple[str, int, Iterator[s
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
                 return mark, 0, lines
     return usual, 0, lines
-
-
-def _is_unclosed(record: Sequence[str], mark: str) -> bool:
-    """Whether a row ends within quotes, at the end of the file."""
-    try:
-        list(_split_lines(record, delimiter=mark, strict=True))
-    except csv.Error as error:
-        return "unexpected end of data" in str(error)
-    return False
 
 
 def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str]:

@@ -87,7 +87,7 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
             for path, other in permutations((arguments.output, arguments.report))
         )
         models = _load(arguments, state.device)
-        tasks = _tasks(arguments, models)
+        tasks = _tasks(arguments.tasks, models)
         if tasks[0].loss.has_class_weights:
             import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
         examples: Sequence[Any] = read_examples(tasks[0], source, arguments.skip_empty)
@@ -107,8 +107,9 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
             for line in long_text_lines(task, len(examples), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)
             predictions.append(model.predictions(part, arguments.batch_size, shared=True, progress=True))
-        report, rows = _report(arguments, tasks, predictions, examples)
-        report["models"] = _costs(arguments, models, examples, source)
+        names = distinct_names(arguments.models)
+        report, rows = _report(names, tasks, predictions, examples, arguments.num_resamples)
+        report["models"] = _costs(arguments.checkpoints, models, examples, source, arguments.batch_size)
         if table:
             mark = "," if Path(str(arguments.output)).suffix.lower() == ".csv" else "\t"
             write_lines(table, [separated_line(row, mark) for row in rows])
@@ -119,8 +120,7 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
 
 def _load(arguments: CompareSettings, device: torch.device) -> list[FinetunedModel | None]:
     """The models, of which tasks and classes must be the same; None for a file of predictions."""
-    tasks = arguments.tasks()
-    kinds = [f"{task.pipeline} ({task.loss.name})" for task in tasks]
+    kinds = [f"{task.pipeline} ({task.loss.name})" for task in arguments.tasks]
     first, second = arguments.models
     if kinds[0] != kinds[1]:
         raise ValueError(
@@ -130,7 +130,7 @@ def _load(arguments: CompareSettings, device: torch.device) -> list[FinetunedMod
         load_finetuned_model(task, checkpoint, device, arguments.dtype, arguments.engine, arguments.threads)
         if checkpoint
         else None
-        for task, checkpoint in zip(tasks, arguments.checkpoints, strict=True)
+        for task, checkpoint in zip(arguments.tasks, arguments.checkpoints, strict=True)
     ]
     classes = [found.labels.names for found in models if found and found.task.names_outputs]
     if len({frozenset(names) for names in classes}) > 1:
@@ -141,11 +141,11 @@ def _load(arguments: CompareSettings, device: torch.device) -> list[FinetunedMod
     return models
 
 
-def _tasks(arguments: CompareSettings, models: Sequence[FinetunedModel | None]) -> list[Task]:
+def _tasks(usual: Sequence[Task], models: Sequence[FinetunedModel | None]) -> list[Task]:
     """The task of each: of a model its own, of a file that of the other one, without what was fitted to that."""
     tasks = []
     labels = next((found.labels for found in models if found), None)
-    for default, found in zip(arguments.tasks(), models, strict=True):
+    for default, found in zip(usual, models, strict=True):
         task = found.task if found else default.with_classes(labels)
         if labels and not found and task.has_classes and task.has_one_class:
             task = replace(task, classes=labels.names)
@@ -154,10 +154,14 @@ def _tasks(arguments: CompareSettings, models: Sequence[FinetunedModel | None]) 
 
 
 def _report(
-    arguments: CompareSettings, tasks: Sequence[Task], predictions: Sequence[Sequence[Any]], examples: Sequence[Any]
+    names: Sequence[str],
+    tasks: Sequence[Task],
+    predictions: Sequence[Sequence[Any]],
+    examples: Sequence[Any],
+    num_resamples: int,
 ) -> tuple[dict[str, Any], list[list[str]]]:
     """The comparison of predictions, and the table of the rows in which they differ."""
-    names, task = distinct_names(arguments.models), tasks[0]
+    task = tasks[0]
     a, b = (each.measures(found, examples).resampled() for each, found in zip(tasks, predictions, strict=True))
     true = [task.columns_of(task.gold_prediction(example), example).text for example in examples]
     columns = [list(map(each.columns_of, found, examples)) for each, found in zip(tasks, predictions, strict=True)]
@@ -168,8 +172,8 @@ def _report(
         "names": dict(zip("ab", names, strict=True)),
         "rows": len(examples),
         "differing_rows": len(places),
-        "resamples": arguments.num_resamples,
-        "metrics": paired_bootstrap(a, b, len(examples), arguments.num_resamples),
+        "resamples": num_resamples,
+        "metrics": paired_bootstrap(a, b, len(examples), num_resamples),
     }
     if task.has_one_class:
         report["mcnemar"] = mcnemar(*(np.array(side) == np.array(true) for side in told))
@@ -185,7 +189,11 @@ def _difference(one: Columns, other: Columns) -> float:
 
 
 def _costs(
-    arguments: CompareSettings, models: Sequence[FinetunedModel | None], examples: Sequence[Any], source: Source
+    checkpoints: Sequence[Checkpoint | None],
+    models: Sequence[FinetunedModel | None],
+    examples: Sequence[Any],
+    source: Source,
+    batch_size: int | None,
 ) -> dict[str, dict[str, float | None]]:
     """Size and speed, tokenizing included, of each model: they take turns, and the fastest turn counts."""
     rows = examples[:: -(-len(examples) // _TIMED_ROWS)]
@@ -195,11 +203,11 @@ def _costs(
         seconds.append({})
         for place, found in loaded.items():
             start = time.perf_counter()
-            found.predictions(found.encode(rows, source), arguments.batch_size)
+            found.predictions(found.encode(rows, source), batch_size)
             seconds[-1][place] = time.perf_counter() - start
     costs = {}
     for place, found in loaded.items():
-        checkpoint = arguments.checkpoints[place]
+        checkpoint = checkpoints[place]
         assert checkpoint is not None
         is_converted = isinstance(found.model, OpenVinoModel)
         if is_converted:

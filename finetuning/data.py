@@ -139,10 +139,6 @@ def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
     raise rows[0].lacks(columns)
 
 
-def _enumerated(parts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
-
-
 CellKind = Literal["words", "tags", "label", "labels"]
 """What a column holds: words or tags with spaces between them, one label, or several with a separator."""
 

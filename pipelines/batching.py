@@ -52,16 +52,18 @@ def run_sorted(
     collate: Callable[[list[Any]], Mapping[str, Any]],
     keep: Callable[[Any, Mapping[str, Any], list[Any]], Iterable[Any]],
     batch_size: int | None = None,
-    length: Callable[[Any], int] = lambda row: len(row["input_ids"]),
+    lengths: Sequence[int] | None = None,
     shared: bool = False,
     progress: bool = False,
 ) -> list[Any]:
     """Run rows through a model in batches of similar length, and return what `keep` keeps, in the rows' order.
 
-    `collate` makes the model's arguments of rows; `keep` gets its outputs, these arguments and the rows. If the work
-    is `shared`, the processes of a run divide it, and each returns all results.
+    `collate` makes the model's arguments of rows; `keep` gets its outputs, these arguments and the rows. `lengths` are
+    those of the rows in tokens, by default of their `input_ids`. If the work is `shared`, the processes of a run
+    divide it, and each returns all results.
     """
-    batches = list(batches_by_length([length(row) for row in rows], model.device, batch_size))
+    lengths = [len(row["input_ids"]) for row in rows] if lengths is None else lengths
+    batches = list(batches_by_length(lengths, model.device, batch_size))
     if shared:
         from accelerate import PartialState
         from accelerate.utils import gather_object

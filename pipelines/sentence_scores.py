@@ -119,7 +119,7 @@ def pseudo_log_likelihoods(
                     for word_ends in [_word_ends(encoded.word_ids(number), method)]
                     for place in range(len(ids))
                 ]
-                found = run_sorted(model, rows, collate, keep, batch_size, length_of, shared)
+                found = run_sorted(model, rows, collate, keep, batch_size, list(map(length_of, rows)), shared)
                 ends = np.cumsum([0, *map(len, tokens)])
                 scores += [np.array(found[start:end], dtype=np.float64) for start, end in pairwise(ends)]
                 bar.update(first + len(part) - bar.n)  # empty texts, and those of other processes

@@ -7,7 +7,7 @@ from .._lazy_names import lazy_names
 if TYPE_CHECKING:
     from .callbacks import TICKS, StopOnInterrupt, TimeBudget, log_or_print
     from .optimizers import OPTIMIZERS, MuonWithAdamW, MyBertAdamW, linear_schedule, matrix_groups, parameter_groups
-    from .plan_report import dry_run_report, log_decisions, size_of
+    from .plan_report import dry_run_report, size_of
     from .run_folder import (
         RUN_FOLDER,
         RunFolder,
@@ -53,7 +53,6 @@ __all__ = [
     "is_sharded",
     "last_complete_checkpoint",
     "linear_schedule",
-    "log_decisions",
     "log_on_main_process",
     "log_or_print",
     "matrix_groups",

@@ -15,10 +15,9 @@ logger = logging.getLogger(__name__)
 _MAX_LISTED = 8  # items of a list that are shown
 
 
-def log_decisions(decisions: Mapping[str, Decision]) -> None:
-    """Log what a plan chose for options that were not given, and why."""
-    if rows := {name: f"{_shown(each.value)}  ({each.reason})" for name, each in decisions.items() if each.reason}:
-        logger.info("Decided:\n%s", _aligned(rows))
+def shown_decisions(decisions: Mapping[str, Decision]) -> str:
+    """What a plan chose for options that were not given, and why, in lines."""
+    return _aligned({name: f"{_shown(each.value)}  ({each.reason})" for name, each in decisions.items()})
 
 
 def dry_run_report(

@@ -31,6 +31,7 @@ from ..files.progress import progress_bar
 from ..files.settings import Decision
 from ..files.text import file_of, new_digest
 from ..visualization import training_curves
+from .plan_report import shown_decisions
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -97,12 +98,12 @@ class RunFolder(ExitStack):
         """Begin a run, or resume an interrupted one with the same settings and files.
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
-        model folders. Decisions are stored with the settings, and not compared. A file is read once; afterwards it
-        counts as unchanged as long as its size and modification time are. `prepare` makes what is missing in the
-        folder that it is given, and raises an error if the run is impossible; it may return the digests of files that
-        it has read completely (`open_text`). After a user error (ValueError, a missing file) what it made for a new
-        run is removed; after others the next call uses it. A ValueError says why the folder cannot be used, a
-        `BusyError` which process works in it.
+        model folders. Decisions are logged, stored with the settings, and not compared. A file is read once;
+        afterwards it counts as unchanged as long as its size and modification time are. `prepare` makes what is
+        missing in the folder that it is given, and raises an error if the run is impossible; it may return the
+        digests of files that it has read completely (`open_text`). After a user error (ValueError, a missing file)
+        what it made for a new run is removed; after others the next call uses it. A ValueError says why the folder
+        cannot be used, a `BusyError` which process works in it.
         """
         files = list(dict.fromkeys(map(file_of, files)))
         finish_moves(self.path)
@@ -139,6 +140,8 @@ class RunFolder(ExitStack):
             with readable_disk_errors(self.path):
                 make_moves([Move.of(preparation, self.path, within=True, clear=True)])
         self._is_begun = True
+        if chosen := {name: each for name, each in (decisions or {}).items() if each.reason}:
+            logger.info("Decided:\n%s", shown_decisions(chosen))
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
         """Reject a folder with other files, or one to be overwritten that contains an input of the run."""
@@ -159,13 +162,9 @@ class RunFolder(ExitStack):
         record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
         is_new, changes, known = not run_file.is_file(), "", dict[str, Any]()
         if not is_new:
-            earlier = read_json_object(run_file)
-            known = earlier.pop(_FILES, {})
-            earlier.pop(_DECISIONS, None)
-            if not isinstance(known, dict):
-                raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
+            earlier, known = _read_record(run_file)
             changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
-        other = "with other settings; repeat those"
+        other = _WITH_OTHER_SETTINGS
         if not changes:
             states = _file_states(files, known)
             changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
@@ -173,12 +172,7 @@ class RunFolder(ExitStack):
                 other, changes = "on other data; restore it", f"{', '.join(sorted(changed))} changed since it began"
         if changes:
             if not self.overwrite:
-                raise SettingError.worded(
-                    "{} holds a run {}, name another folder[, or pass {overwrite=True}]. What differs: {}.",
-                    self.path,
-                    other,
-                    changes,
-                )
+                raise _other_run_error(self.path, changes, other)
             aside = temporary_path(self.path, "old", within=True)
             run_file.parent.rename(aside)  # half deleted, it could be taken for prepared files
             discard(aside)
@@ -201,17 +195,28 @@ def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool 
     if not is_run or overwrite:
         check_output_folder(folder, RUN_FOLDER if is_run else (), overwrite)
         return "replaced" if is_run else "new"
-    earlier = read_json_object(folder / RUN_FILE)
-    for key in (_FILES, _DECISIONS):
-        earlier.pop(key, None)
+    earlier, _ = _read_record(folder / RUN_FILE)
     if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
-        raise SettingError.worded(
-            "{} holds a run with other settings; repeat those, name another folder[, or pass {overwrite=True}]. "
-            "What differs: {}.",
-            folder,
-            changes,
-        )
+        raise _other_run_error(folder, changes)
     return "continued"
+
+
+def _read_record(run_file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the run that a file records, and the states of its files."""
+    record = read_json_object(run_file)
+    files = record.pop(_FILES, {})
+    record.pop(_DECISIONS, None)
+    if not isinstance(files, dict):
+        raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
+    return record, files
+
+
+_WITH_OTHER_SETTINGS = "with other settings; repeat those"
+
+
+def _other_run_error(folder: Path, changes: str, other: str = _WITH_OTHER_SETTINGS) -> SettingError:
+    template = "{} holds a run {}, name another folder[, or pass {overwrite=True}]. What differs: {}."
+    return SettingError.worded(template, folder, other, changes)
 
 
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 _PART = "predictions-{:08d}.jsonl"
 # Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
+_MERGED = "predictions-merged"  # marks parts that are needed only if there is no output
 
 
 def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
@@ -194,16 +195,18 @@ class _Prediction:
     def _write_directly(self, rows: Sequence[DataRow], place: Output) -> dict[str, int]:
         """Predict and write the rows of one part; a call that ends earlier leaves nothing."""
         predictor, output = self.predictor, place.path
-        table = output_rows(*self._predicted(rows, output, progress=True))
+        pairs = self._predicted(rows, output, progress=True)
+        table = list(output_rows(pairs, {name for kept, _ in pairs for name in kept}))
         with place.written() as path:
             write_rows(path, [lambda: table], output, self._style())
         logger.info("%s: %s rows.", output, f"{len(rows):,}")
         return self._summarize(predictor.labels, len(rows), predictor.cut, predictor.windowed, predictor.empty)
 
-    def _predicted(self, rows: Sequence[DataRow], output: Path, progress: bool = False) -> tuple[JsonRows, JsonRows]:
+    def _predicted(self, rows: Sequence[DataRow], output: Path, progress: bool = False) -> list[_Pair]:
         """The kept columns and the prediction of each row, as the output can hold them."""
         answers = self.predictor.answers(rows, progress)
-        return json_rows_for(output, map(self.predictor.kept, rows)), json_rows_for(output, answers)
+        kept = json_rows_for(output, map(self.predictor.kept, rows))
+        return list(zip(kept, json_rows_for(output, answers), strict=True))
 
     def _style(self) -> CsvStyle:
         """The style of a CSV or TSV file like the first file of the data."""
@@ -241,7 +244,9 @@ class _Prediction:
         """Check the output, and begin a run or resume an interrupted one."""
         arguments, task = self.arguments, self.predictor.task
         may_replace = folder.path / _MAY_REPLACE
-        with locked(output):  # which removes what a call left that was killed after it had written the output
+        with locked(output):
+            if (folder.path / _MERGED).is_file() and output.exists() and not may_replace.is_file():
+                discard(folder.path, temporary_path(output, "old"))  # a call was killed after its output was written
             check_output_files([output], arguments.overwrite or may_replace.is_file(), self.files)
         settings = {
             "command": "predict",
@@ -285,40 +290,38 @@ class _Prediction:
         """Predict a part and write it, kept columns and prediction of each row, completely or not at all."""
         predictor = self.predictor
         cut, windowed, empty, labels = predictor.cut, predictor.windowed, predictor.empty, predictor.labels.copy()
-        kept, answers = self._predicted(rows, output)
+        pairs = self._predicted(rows, output)
         counts = predictor.cut - cut, predictor.windowed - windowed, predictor.empty - empty, predictor.labels - labels
-        head = PartHead(digest, list(dict.fromkeys(chain.from_iterable(kept))), *counts)
-        pairs = zip(kept, answers, strict=True)
-        write_lines(file, [json.dumps(head), *(f"[{json_line(row)}, {json_line(answer)}]" for row, answer in pairs)])
+        head = PartHead(digest, list(dict.fromkeys(name for kept, _ in pairs for name in kept)), *counts)
+        write_lines(file, [json.dumps(head), *(f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in pairs)])
         return head
 
     def _print(self) -> dict[str, Any]:
         """Write to standard output."""
         if self.state.num_processes > 1:
             raise SettingError.worded("Several processes cannot share standard output; give a file with {output}.")
-        count, columns = 0, set[str]()
-        for row, answer in self.answered():
-            kept = self.predictor.kept(row)
-            columns.update(kept)
-            print(json_line(output_row(kept, answer, columns)))
+        predictor, columns, count = self.predictor, set[str](), 0
+
+        def pairs() -> Iterator[_Pair]:
+            for row, answer in self.answered():
+                kept = predictor.kept(row)
+                columns.update(kept)
+                yield kept, answer
+
+        for row in output_rows(pairs(), columns):
+            print(json_line(row))
             count += 1
         sys.stdout.flush()
-        predictor = self.predictor
         return {"rows": count, "cut": predictor.cut, "windowed": predictor.windowed, "empty": predictor.empty}
 
 
-def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """A row of the output; predicted columns get other names than the `columns` of the data."""
-    return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
+_Pair = tuple[Mapping[str, Any], Mapping[str, Any]]  # the columns of a row that are kept, and its prediction
 
 
-JsonRows = Sequence[Mapping[str, Any]]
-
-
-def output_rows(kept: JsonRows, answers: JsonRows) -> list[dict[str, Any]]:
-    """All rows of an output, see `output_row`."""
-    columns = set(chain.from_iterable(kept))
-    return [output_row(row, answer, columns) for row, answer in zip(kept, answers, strict=True)]
+def output_rows(pairs: Iterable[_Pair], columns: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The rows of an output; predicted columns get other names than the `columns` of the data."""
+    for kept, answer in pairs:
+        yield {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
 
 _OTHER_OUTPUT = "expected an output that ends in .csv, .jsonl or .parquet"
@@ -329,7 +332,7 @@ _LIMITS: dict[str, tuple[Callable[[str], bool], str]] = {
 }
 
 
-def json_rows_for(output: Path, rows: Iterable[Mapping[str, Any]]) -> JsonRows:
+def json_rows_for(output: Path, rows: Iterable[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The rows, with values as JSON has them; one that the output's format cannot hold is an error."""
     values = list(map(json_values, rows))
     if output.suffix.lower() in _LIMITS:  # now, not at the end
@@ -351,11 +354,14 @@ def merge_parts(folder: Path, heads: Collection[PartHead], output: Path, style: 
 
     def rows_of_part(number: int) -> Iterator[dict[str, Any]]:
         lines = islice(open_text(folder / _PART.format(number)), 1, None)
-        return (output_row(kept, answer, known) for kept, answer in map(json.loads, lines))
+        return output_rows(map(json.loads, lines), known)
 
     parts = [partial(rows_of_part, number) for number in range(len(heads))]
-    with locked(output), written_beside(output, folder) as path:
-        write_rows(path, parts, output, style)
+    with locked(output):
+        with written_beside(output) as path:
+            write_rows(path, parts, output, style)
+            write_text(folder / _MERGED, "")
+        discard(folder, temporary_path(output, "old"))
 
 
 _WHOLE_NUMBER = re.compile(r"-?[1-9]\d{0,14}|0")  # which a spreadsheet, too, writes so

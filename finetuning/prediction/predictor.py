@@ -24,12 +24,13 @@ from ...files.settings import build
 from ...files.source import Source, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
+from ...pipelines import predict_labeled_only
 from ...pipelines.openvino_model import OpenVinoModel, runs_in_openvino
 from ...pipelines.options import Engine
 from ...visualization import confusion_picture
 from ..data import DataRow, Labels, TaskData, check_columns, may_read_pairs, new_name, text_columns
 from ..features import FeatureTaggerConfig
-from ..heads import for_inference
+from ..heads import for_inference, load_finetuned
 from ..settings.parts import TASK_OPTIONS
 from ..settings.prediction import PredictorSettings
 from ..tasks.feature_tagging import feature_task
@@ -40,9 +41,9 @@ from ..tasks.steps import (
     continues_example,
     counted_labels,
     has_text,
-    load_trained,
     network_outputs,
     read_examples,
+    trained_classes,
     write_errors,
 )
 from ..tasks.tagging import tag
@@ -63,13 +64,10 @@ class FinetunedModel(NamedTuple):
         """Examples of a source, tokenized."""
         return self.task.encode(examples, self.labels, self.tokenizer, source)
 
-    def outputs(self, data: TaskData, batch_size: int | None = None, **options: bool) -> Any:
-        """The `network_outputs` for data."""
-        return network_outputs(self.task, data, self.model, self.tokenizer, batch_size, **options)
-
     def predictions(self, data: TaskData, batch_size: int | None = None, **options: bool) -> Sequence[Any]:
-        """A prediction for each example."""
-        return self.task.predict(self.outputs(data, batch_size, **options), data, self.labels)
+        """A prediction for each example; the options are those of `network_outputs`."""
+        outputs = network_outputs(self.task, data, self.model, self.tokenizer, batch_size, **options)
+        return self.task.predict(outputs, data, self.labels)
 
     def read(self, sources: Mapping[str, Source], skip_empty: bool = False) -> dict[str, TaskData]:
         """Labeled data by name, tokenized."""
@@ -101,24 +99,24 @@ def load_finetuned_model(
     """Load a model with a head for the task, and complete the task by the model's classes."""
     if threads is not None:
         torch.set_num_threads(threads)
-    config = checkpoint.config
-    if runs_in_openvino(checkpoint, engine, dtype, device):
-        tokenizer = load_tokenizer(checkpoint)
-        model, labels = load_trained(task, checkpoint, partial(OpenVinoModel, dtype=dtype))
-        logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
-        return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
-    if checkpoint.path.is_dir():
+    in_openvino = runs_in_openvino(checkpoint, engine, dtype, device)
+    if checkpoint.path.is_dir() and not in_openvino:
         checkpoint.check_folder()  # a graph may be all that it has
+    encoder, config = checkpoint, checkpoint.config
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
-        tokenizer = load_tokenizer(encoder)
+    tokenizer = load_tokenizer(encoder)
+    load_graph = partial(OpenVinoModel, dtype=dtype) if in_openvino else None
+    model = load_finetuned(checkpoint, task.auto_class, task.pipeline, load_graph)
+    labels = trained_classes(task, checkpoint.name, model.config)
+    if in_openvino:
+        logger.info("OpenVINO computes the model, since %s has %s.", checkpoint.name, OPENVINO_FILE)
     else:
-        tokenizer = load_tokenizer(checkpoint)
-    model, labels = load_trained(task, checkpoint)
-    return FinetunedModel(
-        task.with_classes(labels, checkpoint), for_inference(model, device, dtype), labels, tokenizer
-    )
+        if task.predicts_labeled_only:
+            predict_labeled_only(model)
+        model = for_inference(model, device, dtype)
+    return FinetunedModel(task.with_classes(labels, checkpoint), model, labels, tokenizer)
 
 
 def tag_words(
@@ -295,8 +293,8 @@ class Predictor:
         for warning in sorted({*data.warnings} - self._warnings):
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
-        outputs = finetuned.outputs(data, settings.batch_size, progress=progress)
-        given = answers(self.task, outputs, data, finetuned.labels, settings.top_k, settings.probabilities)
+        predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
+        given = answers(self.task, predictions, data.examples, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
         return given
 

@@ -19,7 +19,7 @@ from ...files.tables import json_line
 from ...files.text import SPREADSHEET_SUFFIX, STDIN
 from ...pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..data import TRUTH, DataRow, check_columns, label_name, rounded, rows_of, text_columns
-from ..settings.prediction import ScoreArguments, ScoreSettings
+from ..settings.prediction import ScoreArguments, ScoreSettings, SentenceColumns
 from ..tasks.registry import TASKS, fitted_to_model
 from ..tasks.task import Task
 from .prediction_run import data_parts, json_rows_for, output_rows, write_rows
@@ -82,7 +82,8 @@ def score_files(arguments: ScoreSettings) -> dict[str, Any]:
     rows, answers, metrics = _scored(arguments)
     if arguments.device.state.is_main_process:
         output = Path(arguments.output)
-        written = output_rows(json_rows_for(output, (row.values for row in rows)), answers)
+        kept = json_rows_for(output, (row.values for row in rows))
+        written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
         if arguments.output == STDIN:
             sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
             sys.stdout.flush()
@@ -100,7 +101,7 @@ def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any
     rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
     if not rows:
         raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
-    task = _with_columns(task, arguments, rows)
+    task = _with_columns(task, arguments.columns, rows)
     texts = [[row.text(name) for row in rows] for name in text_columns(task)]
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
@@ -137,10 +138,10 @@ def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any
     return rows, answers, metrics
 
 
-def _with_columns(task: Task, arguments: ScoreSettings, rows: Sequence[DataRow]) -> Task:
+def _with_columns(task: Task, columns: SentenceColumns, rows: Sequence[DataRow]) -> Task:
     """The task with the columns of the sentences: those given, of minimal pairs, or of single texts."""
     names = ("text_column", "text_pair_column", "label_column")
-    given: dict[str, Any] = {name: value for name in names if (value := getattr(arguments, name))}
+    given: dict[str, Any] = {name: value for name in names if (value := getattr(columns, name))}
     pair = minimal_pair_columns({name for row in rows for name in row.values})
     if pair and "text_column" not in given:
         given |= dict(zip(names, pair, strict=False))

@@ -155,7 +155,7 @@ class CompareSettings(TaskChoice, Parts):
         for checkpoint in checkpoints:
             check_model(checkpoint, self.engine, self.dtype)
         if all(checkpoint.path.is_dir() for checkpoint in checkpoints):
-            self.tasks()
+            self.tasks  # noqa: B018 - resolves them
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
             self._given_settings(self.task)
 
@@ -164,6 +164,7 @@ class CompareSettings(TaskChoice, Parts):
         """The two models; None for a file of predictions."""
         return [None if Path(name).is_file() else Checkpoint(name) for name in self.models]
 
+    @cached_property
     def tasks(self) -> "list[Task]":
         """The task of each: a model's own, unless another is named; a file's is the other one's, with its defaults."""
         from ..tasks.registry import TASKS, task_of_model

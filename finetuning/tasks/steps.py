@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -21,9 +21,7 @@ from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError, worded
 from ...files.source import Source
 from ...files.tables import write_separated
-from ...pipelines import predict_labeled_only
 from ...pipelines.batching import run_sorted
-from ...pipelines.openvino_model import OpenVinoModel
 from ..data import (
     LABEL_ARGUMENTS,
     WINDOW_WEIGHT,
@@ -39,7 +37,7 @@ from ..data import (
     sequences_of,
     text_columns,
 )
-from ..heads import check_head, check_max_length, keeps_head, load_finetuned, load_with_head
+from ..heads import check_head, check_max_length, keeps_head, load_with_head
 from ..network_settings import NetworkChanges
 from .sentence_rows import continues_sentence
 from .task import Task
@@ -117,23 +115,18 @@ def load_task_model(
     return load_with_head(name, before, task.auto_class, config_fields, changes, config)
 
 
-def load_trained(
-    task: Task, checkpoint: Checkpoint, load_graph: Callable[..., OpenVinoModel] | None = None
-) -> tuple[Any, Labels]:
-    """Load a fine-tuned model, or what `load_graph` makes of its folder and configuration, with its classes."""
-    name, model = checkpoint.name, load_finetuned(checkpoint, task.auto_class, task.pipeline, load_graph)
-    check_max_length(task.max_length, name, model.config)
-    _check_order(task, name, model.config)
-    labels = named(task, Labels.from_config(model.config))
+def trained_classes(task: Task, name: str, config: PreTrainedConfig) -> Labels:
+    """The classes of a fine-tuned model, which must be able to do the task."""
+    check_max_length(task.max_length, name, config)
+    _check_order(task, name, config)
+    labels = named(task, Labels.from_config(config))
     outputs = task.config_fields(labels).get("id2label", labels.names)
     if len(outputs) != len(labels.names):
         raise ValueError(
             f"{name} was fine-tuned with {len(labels.names)} labels ({listed(labels.names)}); this task has "
             f"{len(outputs)}."
         )
-    if task.predicts_labeled_only and isinstance(model, PreTrainedModel):  # and no graph
-        predict_labeled_only(model)
-    return model, labels
+    return labels
 
 
 def in_order_of(task: Task, name: str, labels: Labels) -> Labels:
@@ -171,9 +164,8 @@ def network_outputs(
     """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
     unlabeled = {name: values for name, values in data.inputs.items() if name not in _LOSS_INPUTS}
     rows: Any = replace(data, inputs=unlabeled)
-
-    def tokens(row: dict[str, Any]) -> int:  # over all choices
-        return sum(map(len, sequences_of(row["input_ids"] if "input_ids" in row else next(iter(row.values())))))
+    tokens = unlabeled["input_ids"] if "input_ids" in unlabeled else next(iter(unlabeled.values()))
+    lengths = [sum(map(len, sequences_of(ids))) for ids in tokens]  # over all choices
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         kept = [values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)]
@@ -182,7 +174,7 @@ def network_outputs(
         return zip(*kept, strict=True)
 
     collate = task.collator(tokenizer, model)
-    outputs = run_sorted(model, rows, collate, keep, batch_size, tokens, shared, progress)
+    outputs = run_sorted(model, rows, collate, keep, batch_size, lengths, shared, progress)
     columns = [list(column) for column in zip(*outputs, strict=True)]
     # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
@@ -209,14 +201,14 @@ def check_answers(task: Task, top_k: int, probabilities: bool) -> None:
 
 
 def answers(
-    task: Task, outputs: Any, data: TaskData, labels: Labels | None, top_k: int = 1, probabilities: bool = False
+    task: Task, predictions: Sequence[Any], examples: Sequence[Any], top_k: int = 1, probabilities: bool = False
 ) -> list[dict[str, Any]]:
-    """The answers for users: for each row `label` and `score`, or the fields of the kind of task.
+    """Predictions for users: for each row `label` and `score`, or the fields of the kind of task.
 
     With `top_k` above 1 so many are listed as `best`; with `probabilities` each class has a `probability_<class>`.
     """
     rows: list[dict[str, Any]] = []
-    for prediction, example in zip(task.predict(outputs, data, labels), data.examples, strict=True):
+    for prediction, example in zip(predictions, examples, strict=True):
         columns = task.columns_of(prediction, example, top_k)
         if columns.row_answers:
             rows += columns.row_answers

@@ -2,8 +2,7 @@
 
     rows -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> columns_of, measures, errors
 
-A kind is a class in `tasks/`, a task is an instance in `task_table`. What all kinds do alike is a function: reading
-files in `reading`, running a network in `network`, answers and files of predictions in `predictions`.
+A kind is a class in `tasks/`, a task is an instance in `task_table`. What all kinds do alike is a function in `steps`.
 """
 
 from __future__ import annotations

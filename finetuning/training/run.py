@@ -32,7 +32,6 @@ from ...runs import (
     StopOnInterrupt,
     dry_run_report,
     last_complete_checkpoint,
-    log_decisions,
     log_on_main_process,
     prepare_once,
     settings_by_name,
@@ -273,7 +272,6 @@ class Finetuning:
             plan = complete(run)
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
-            log_decisions(plan.decisions)  # now that nothing is wrong with the data
             plan.log_pooling(settings.approach)
             start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]

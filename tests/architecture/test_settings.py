@@ -7,7 +7,7 @@ import pytest
 from transformers import TrainingArguments
 
 from mybert import cli
-from mybert.files.options import Settings, options_of, parts_of, types_of
+from mybert.files.options import options_of, parts_of, types_of
 from mybert.files.settings import Part, Parts
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import PretrainPlan
@@ -24,17 +24,14 @@ def parts(kind):
 
 def own_parents(kind):
     """Its own base classes, without those that check options, which have no fields."""
-    return [
-        each
-        for each in kind.__mro__[1:]
-        if each.__module__.startswith("mybert.") and each not in (Part, Parts, Settings)
-    ]
+    return [each for each in kind.__mro__[1:] if each.__module__.startswith("mybert.") and each not in (Part, Parts)]
 
 
 @pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
 def test_settings_have_few_fields_and_parents(root):
     assert issubclass(root, Parts)
     for kind in {root, *parts(root)}:
+        assert kind.__dataclass_params__.frozen, kind
         assert len(dataclasses.fields(kind)) <= MAX_FIELDS, kind
         assert len(own_parents(kind)) <= MAX_PARENTS, kind
 

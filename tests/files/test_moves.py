@@ -114,20 +114,12 @@ def write_contents(root):
         write_text(folder / "b", "new")
 
 
-def write_from_parts(root):
-    parts = root / ".a.partial"
-    parts.mkdir(exist_ok=True)
-    (parts / "part").write_text("new")
-    with locked(root / "a"), written_beside(root / "a", parts) as path:
-        shutil.copyfile(parts / "part", path)
-
-
 def write_run(root):
     with RunFolder(root / "run", overwrite=True) as folder:
         folder.begin({"seed": "new"}, prepare=lambda place: write_text(place / "vocab.txt", "new"))
 
 
-WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_from_parts, write_run]
+WAYS = [write_file, write_folder, write_files, write_several, write_contents, write_run]
 OLD = dict.fromkeys(
     ("a", "report", "table", "model/a", "model/b", "other/a", "run/vocab.txt", "run/metrics.json"), "old"
 )
@@ -195,7 +187,6 @@ def check_failing_at(root, write, failure, at, new):
     finish_moves(root / "table")
     settle(root)
     assert contents(root) in (OLD, new)
-    assert contents(root) == OLD or not (root / ".a.partial").exists()
     assert not succeeded or contents(root) == new
     write(root)
     assert contents(root) == new

@@ -1,13 +1,12 @@
 """Options: what is declared of them is what holds."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
 from transformers import HfArgumentParser
 
-from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, option
+from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, in_lists, option
 
 
 @dataclass
@@ -56,15 +55,13 @@ def test_values_that_do_not_fit(given, message):
 class Lists:
     names: list[str]
     others: list[str] | None
-    texts: Sequence[str]
-    text_or_texts: str | list[str] | None = "bc"
+    text_or_texts: str | list[str] | None
 
 
 @pytest.mark.parametrize(("given", "names"), [("bc", ["bc"]), (["b", "c"], ["b", "c"]), ([], [])])
-def test_check_options_single_text_for_list_becomes_list(given, names):
-    lists = Lists(given, given, given)
-    check_options(lists)
-    assert lists == Lists(names, names, names)
+def test_in_lists_single_text_for_list_becomes_list(given, names):
+    values = in_lists(Lists, {"names": given, "others": given, "text_or_texts": given})
+    assert values == {"names": names, "others": names, "text_or_texts": given}
 
 
 def test_option_without_attributes_inherits_them():

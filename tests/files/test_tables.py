@@ -206,6 +206,9 @@ def test_only_colas_test_file_has_a_header(tmp_path):
     [
         ("t.csv", 'text,label\n"a,1\n' + 30_000 * "b,1 b\n", r"t.csv, line 2: not CSV \(a quote is never closed\)"),
         ("t.csv", 'text\nb\n"a', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
+        # Behind a field that only a lenient reader reads, the rest of the file was taken in as text.
+        ("t.csv", 'text,label\n""a,"b\nc,1\n', r"t.csv, line 2: not CSV \(a quote is never closed\)"),
+        ("t.csv", 'text,label\na,1\n"b\n",2,"c\nd,3\n', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
         ("t.csv", 'text,label\n"a\nb",1,2\n', r"t.csv, line 2: 3 fields; expected 2 \(text, label\)"),
         ("t.csv", "text,label,text\na,1,b\n", r"t.csv has 2 columns named 'text'; expected a name for each column"),
         ("t.csv", "text;label\na;1;2\n", r"t.csv has one column, 'text;label'; expected commas .*, or semicolons"),

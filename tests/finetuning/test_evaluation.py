@@ -14,6 +14,7 @@ from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.files.checkpoint import TASK_RECORD
+from mybert.files.errors import SettingError
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.registry import task_of_model
@@ -45,6 +46,40 @@ def named(names):
 def arguments(tmp_path, rte, **settings):
     defaults = {"task": "rte", "data": [str(rte)], "output": str(tmp_path / "metrics.json"), "use_cpu": True}
     return EvaluateArguments(**defaults | settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model", "tuned"),
+        ("batch_size", 3),
+        ("dtype", "bfloat16"),
+        ("engine", "torch"),
+        ("threads", 1),
+        ("confidence_threshold", 0.5),
+        ("predictions_dir", "p"),
+    ],
+)
+def test_evaluate_an_option_of_a_model_with_predictions_is_rejected(tmp_path, rte, name, value):
+    with pytest.raises(SettingError, match="which need no model") as error:
+        arguments(tmp_path, rte, predictions="p.tsv", **{name: value})
+    assert sorted(error.value.options) == sorted([name, "predictions"])
+
+
+def test_evaluate_predictions_replace_the_model_of_a_settings_file(tmp_path, rte, finetuned, capsys):
+    lines = [
+        f"model: {finetuned[0]}",
+        f"data: {rte}",
+        "task: rte",
+        "batch_size: 4",
+        "predictions_dir: p",
+        "use_cpu: true",
+    ]
+    (tmp_path / "evaluate.yaml").write_text("\n".join(lines))
+    predictions = tmp_path / "predictions.tsv"
+    predictions.write_text("\n".join(["index\tprediction", *(f"{n}\t{row[2]}" for n, row in enumerate(PAIRS))]))
+    assert main(["evaluate", "--config", str(tmp_path / "evaluate.yaml"), "--predictions", str(predictions)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"accuracy": 1.0}
 
 
 def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, tune):

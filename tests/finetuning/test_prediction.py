@@ -22,7 +22,6 @@ from transformers import BertForSequenceClassification, pipeline
 import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
-from mybert.files.moves import Move
 from mybert.files.source import read_rows
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data import DataRow
@@ -491,10 +490,6 @@ def test_predict_stream_is_read_once_and_one_row_beyond_a_part(tmp_path, models,
 @pytest.mark.parametrize("place", ["answers", "write_rows"])
 def test_predict_few_rows_killed_leaves_the_old_result_alone(tmp_path, models, texts, monkeypatch, place):
     (tmp_path / "o.csv").write_text("an earlier one")
-
-    def killed(*args, **settings):
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(predictor.Predictor if place == "answers" else prediction_run, place, killed)
         mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv", overwrite=True)
@@ -542,6 +537,18 @@ def killer(monkeypatch):
     return Killer(monkeypatch)
 
 
+def killed_behind_output(monkeypatch, model, data, output, **settings):
+    """Predict, but for the deletion of the parts, which are then left."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(prediction_run, "discard", killed)
+        mybert.predict(model, data, output=output, **settings)
+    assert len(names(output.parent)) == 3
+
+
+def killed(*args, **settings):
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def interrupted(tmp_path, models, texts, killer):
     """Data and output of a call that was killed after three parts of eight."""
@@ -571,15 +578,30 @@ def test_predict_killed_call_goes_on_with_what_is_missing_or_changed(
 
 def test_predict_call_killed_behind_its_output_leaves_nothing_for_good(tmp_path, models, interrupted, monkeypatch):
     data, output = interrupted
-    with monkeypatch.context() as patch:
-        patch.setattr(Move, "tidy", lambda move: 1 / (move.target != output))
-        with pytest.raises(ZeroDivisionError):
-            mybert.predict(models / "sst2", data, output=output)
+    killed_behind_output(monkeypatch, models / "sst2", data, output)
     written = output.read_bytes()
-    assert len(names(tmp_path)) == 3
     with pytest.raises(ValueError, match=r"o.csv exists.*pass overwrite=True"):
         mybert.predict(models / "sst2", data, output=output)
     assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written
+
+
+def test_predict_overwriting_killed_behind_its_output_writes_it_again(tmp_path, models, interrupted, monkeypatch):
+    data, output = interrupted
+    output.write_text("an earlier one")
+    killed_behind_output(monkeypatch, models / "sst2", data, output, overwrite=True)
+    written = output.read_bytes()
+    mybert.predict(models / "sst2", data, output=output)
+    assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written != b"an earlier one"
+
+
+def test_predict_output_of_others_that_appears_keeps_the_parts(tmp_path, models, interrupted, killer):
+    data, output = interrupted
+    output.write_text("of others")
+    with pytest.raises(ValueError, match=r"o.csv exists"):
+        mybert.predict(models / "sst2", data, output=output)
+    output.unlink()
+    mybert.predict(models / "sst2", data, output=output)
+    assert killer.written == [3, 4, 5, 6, 7] and names(tmp_path) == ["o.csv", "t.csv"]
 
 
 def test_predict_resumed_call_counts_the_long_texts_of_all(tmp_path, models, killer, caplog):

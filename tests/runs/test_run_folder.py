@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from mybert.files.errors import SettingError
 from mybert.files.output import BusyError, locked
-from mybert.runs import RunFolder, last_complete_checkpoint
+from mybert.files.settings import Decision
+from mybert.runs import RunFolder, last_complete_checkpoint, state_of_run
 from mybert.runs.trainer import seal_checkpoint
 
 SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
@@ -336,6 +338,23 @@ def test_changed_settings_are_named(tmp_path):
         begin(tmp_path, SETTINGS | {"seed": 2})
     with pytest.raises(ValueError, match=r"seed was 1, is 2, delay was None, is 3\.$"):  # what both record first
         begin(tmp_path, SETTINGS | {"delay": 3, "seed": 2})
+
+
+def test_begin_logs_decisions_that_have_a_reason(tmp_path, caplog):
+    decisions = {"bf16": Decision(False, "this machine is old"), "greater_is_better": Decision(True, "")}
+    with caplog.at_level("INFO", "mybert"):
+        begin(tmp_path, decisions=decisions)
+    assert caplog.messages == ["Decided:\n  bf16  False  (this machine is old)"]
+
+
+def test_state_of_run_with_other_settings_raises_the_error_of_begin(tmp_path):
+    begin(tmp_path)
+    errors = []
+    for call in (begin, state_of_run):
+        with pytest.raises(SettingError) as error:
+            call(tmp_path, SETTINGS | {"seed": 2})
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
 
 
 def test_a_file_is_no_folder(tmp_path):
