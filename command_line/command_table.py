@@ -259,7 +259,7 @@ COMMANDS = {
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.png",
     ),
     "curves": Command(
-        "draw the training curves of a run's folder, or of several runs over each other; scores by number of examples",
+        "draw the training curves of one or several runs; scores by number of examples; accuracy by group of pairs",
         ".visualization",
         "CurvesSettings",
         "draw_run",

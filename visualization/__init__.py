@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from .accuracy_bars import accuracy_bars
     from .attention import AttentionMap, attention_map, attention_rollout
     from .commands import draw_attention, draw_run
     from .curves import learning_curves, plot_run, training_curves
@@ -16,6 +17,7 @@ __all__ = [
     "AttentionSettings",
     "CurvesSettings",
     "InputPicture",
+    "accuracy_bars",
     "attention_map",
     "attention_rollout",
     "confusion_picture",

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..files.checkpoint import Checkpoint
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import reserved
+from .accuracy_bars import accuracy_bars
 from .attention import attention_map
 from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
@@ -38,8 +39,9 @@ def draw_attention(arguments: AttentionSettings) -> Path:
 
 
 def draw_run(arguments: CurvesSettings) -> Path:
-    """Draw the training curves of a run, or of several in one picture; of suites, the learning curves."""
-    is_of_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
-    draw = learning_curves if is_of_suites else plot_run
+    """Draw the training curves of runs in one picture; of suites, learning curves; of reports of scores, bars."""
+    are_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
+    are_reports = all(Path(file).is_file() for file in arguments.run_dirs)
+    draw = learning_curves if are_suites else accuracy_bars if are_reports else plot_run
     with reserved(arguments.output, overwrite=arguments.overwrite) if arguments.output else nullcontext():
         return draw(arguments.run_dirs, arguments.output)

@@ -33,7 +33,7 @@ class CurvesSettings(Parts):
     group = Group.INPUT
     run_dirs: list[str] = option(
         help="Output folder of a training run, also of one that is still running, or of several; or of suites that "
-        "mybert glue measured with --train_sizes.",
+        "mybert glue measured with --train_sizes; or JSON reports of mybert score --group_columns.",
         positional=1,
         reads="file",
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...files.checkpoint import Checkpoint
-from ...files.output import check_output_files, output_to
+from ...files.errors import SettingError
+from ...files.output import check_output_files, outputs_together, write_json
 from ...files.processes import leave_standard_output
 from ...files.source import Source, files_of
 from ...files.spreadsheets import openpyxl_for
@@ -27,6 +30,8 @@ from .predictor import load_finetuned_model, task_for_columns
 
 logger = logging.getLogger(__name__)
 
+_MAX_LOGGED = 8  # groups with the lowest accuracy, and as many with the highest
+
 
 def score(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
     """Score sentences with a pretrained model by their pseudo-log-likelihood.
@@ -39,7 +44,7 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
         data: A file or a list of paths; a list, or other iterable, of sentences, of minimal pairs (acceptable,
             unacceptable) or of dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
         output: A file to write, see `score_files`; None to return the scores.
-        **settings: Other options of `ScoreSettings`: `method`, `text_column`, `max_length`, `dtype`, ...
+        **settings: Other options of `ScoreSettings`: `method`, `text_column`, `group_columns`, `report`, ...
 
     Returns:
         With `output`, the result of `score_files`. Otherwise a dictionary for each row, in the data's order: `score`,
@@ -52,22 +57,24 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
         OSError: If a file cannot be read or written.
     """
     arguments = ScoreArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
-    return score_files(arguments) if output is not None else _scored(arguments)[1]
+    return score_files(arguments) if output is not None else _scored(arguments, output=None)[1]
 
 
 def score_files(arguments: ScoreSettings) -> dict[str, Any]:
-    """Score the sentences of files, and write their rows with the scores.
+    """Score the sentences of files, and write their rows with the scores, and a report.
 
     A row of the output is a row of the data, in order, with the columns of `score`; a name that exists in the data
-    gets the prefix `predicted_`. All rows are in memory. Several processes share the work.
+    gets the prefix `predicted_`. The report has the result of this function, `model` and `method`. All rows are in
+    memory. Several processes share the work.
 
     Args:
         arguments: The settings.
 
     Returns:
         `rows`, the number of rows; of minimal pairs `accuracy`, the fraction whose acceptable sentence has the
-        higher score (ties count as wrong); of sentences with labels 0 and 1 (acceptable) `roc_auc` and
-        `roc_auc_per_token`, the areas under the ROC curves of both scores.
+        higher score (ties count as wrong); with `group_columns` also `groups`, the accuracy by column and group, and
+        then `accuracy` is the mean of the first column's groups, whatever their sizes; of sentences with labels 0
+        and 1 (acceptable) `roc_auc` and `roc_auc_per_token`, the areas under the ROC curves of both scores.
 
     Raises:
         ValueError: As `score`; also if the output exists and is not to be replaced, or is among the data.
@@ -75,26 +82,16 @@ def score_files(arguments: ScoreSettings) -> dict[str, Any]:
     """
     if arguments.output == STDIN:
         leave_standard_output()
-    else:
-        if Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
-            openpyxl_for(arguments.output)  # an error now, not at the end
-        check_output_files([arguments.output], arguments.overwrite, files_of(arguments.data))
-    rows, answers, metrics = _scored(arguments)
-    if arguments.device.state.is_main_process:
-        output = Path(arguments.output)
-        kept = json_rows_for(output, (row.values for row in rows))
-        written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
-        if arguments.output == STDIN:
-            sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
-            sys.stdout.flush()
-        else:
-            with output_to(output, overwrite=arguments.overwrite) as path:
-                write_rows(path, [lambda: written], output)
-    return {"rows": len(rows)} | metrics
+    elif Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
+        openpyxl_for(arguments.output)  # an error now, not at the end
+    return _scored(arguments, arguments.output)[0]
 
 
-def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any]], dict[str, float]]:
-    """The rows of the data, their scores and the metrics."""
+def _scored(arguments: ScoreSettings, output: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The result of `score_files` and the scores of each row; also writes the files, all or none."""
+    table, report, data = output if output != STDIN else None, arguments.report, files_of(arguments.data)
+    check_output_files(filter(None, [table]), arguments.overwrite, [*data, *filter(None, [report])])
+    check_output_files(filter(None, [report]), arguments.overwrite, data)
     task = TASKS[arguments.task]
     if arguments.encoding:
         task = replace(task, encoding=arguments.encoding)
@@ -103,6 +100,7 @@ def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any
         raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
     task = _with_columns(task, arguments.columns, rows)
     texts = [[row.text(name) for row in rows] for name in text_columns(task)]
+    groups = _groups(arguments.group_columns or [], rows, is_of_pairs=len(texts) > 1)
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
     if labels:
         import sklearn.metrics  # before the work, which takes time
@@ -127,15 +125,54 @@ def _scored(arguments: ScoreSettings) -> tuple[list[DataRow], list[dict[str, Any
     def column(name: str) -> list[float]:
         return [answer[name] for answer in answers]
 
-    metrics: dict[str, float] = {}
+    metrics: dict[str, Any] = {}
     if len(texts) > 1:
-        metrics["accuracy"] = minimal_pair_accuracy(column("score"), column("pair_score"))
+        metrics = _accuracies(np.array([column("score"), column("pair_score")]), groups)
     elif labels:
         metrics["roc_auc"] = float(sklearn.metrics.roc_auc_score(labels, column("score")))
         metrics["roc_auc_per_token"] = float(sklearn.metrics.roc_auc_score(labels, column("score_per_token")))
     if metrics:
-        logger.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
-    return rows, answers, metrics
+        logger.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in metrics.items() if name != "groups"))
+    result = {"rows": len(rows)} | metrics
+    if state.is_main_process:
+        with outputs_together() as open_output:
+            if report:
+                about = {"model": arguments.model, "method": arguments.method}
+                write_json(open_output(report, overwrite=arguments.overwrite), about | result)
+            if output:
+                kept = json_rows_for(Path(output), (row.values for row in rows))
+                written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
+            if table:
+                write_rows(open_output(table, overwrite=arguments.overwrite), [lambda: written], Path(table))
+            elif output:
+                sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
+                sys.stdout.flush()
+    return result, answers
+
+
+def _accuracies(scores: np.ndarray, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The metrics of minimal pairs from their scores (2, pairs), and the groups of each pair by column."""
+    if not groups:
+        return {"accuracy": minimal_pair_accuracy(*scores)}
+    by_column: dict[str, dict[str, float]] = {}
+    for column, names in groups.items():
+        _, first, index = np.unique(names, return_index=True, return_inverse=True)
+        accuracies = {names[pair]: minimal_pair_accuracy(*scores[:, index == index[pair]]) for pair in sorted(first)}
+        by_column[column] = accuracies
+        ordered = sorted(accuracies, key=accuracies.__getitem__)
+        low, high = ordered[:_MAX_LOGGED], ordered[_MAX_LOGGED:][-_MAX_LOGGED:]
+        more = [f"... {len(ordered) - 2 * _MAX_LOGGED:,} more"] if len(ordered) > 2 * _MAX_LOGGED else []
+        low, high = ([f"{100 * accuracies[name]:5.1f} {name}" for name in part] for part in (low, high))
+        logger.info("Accuracy by %s, in %%:\n%s", column, "\n".join([*low, *more, *high]))
+    return {"accuracy": float(np.mean(list(next(iter(by_column.values())).values()))), "groups": by_column}
+
+
+def _groups(columns: Sequence[str], rows: Sequence[DataRow], is_of_pairs: bool) -> dict[str, list[str]]:
+    """The group of each minimal pair, by column."""
+    if columns and not is_of_pairs:
+        raise SettingError("group_columns", list(columns), "minimal pairs, but the data has single sentences")
+    check_columns(rows, dict.fromkeys(columns, "group_columns"))
+    return {column: [row.text(column) for row in rows] for column in columns}
 
 
 def _with_columns(task: Task, columns: SentenceColumns, rows: Sequence[DataRow]) -> Task:

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError
 from ...files.options import AT_LEAST_1, Group, option
 from ...files.settings import Parts, by_keywords
-from ...files.text import SPREADSHEET_SUFFIX, STDIN
+from ...files.text import SPREADSHEET_SUFFIX, STDIN, expand_paths, file_of
 from ...pipelines.options import ScoringMethod
 from .parts import (
     LENGTH,
@@ -109,6 +110,11 @@ class SentenceColumns(LabelColumn, DataColumns):
         "Column of the unacceptable sentence of a minimal pair (default: sentence_bad or bad).",
         needs="text_column",
     )
+    group_columns: list[str] | None = option(
+        None,
+        "Columns with the groups of minimal pairs, the finest first, for the accuracy of each group and the mean of "
+        "the first column's groups (BLiMP: UID linguistics_term).",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +141,23 @@ class ScoreSettings(Parts):
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
     )
+    report: str | None = option(None, "JSON file for the report.", group=Group.INPUT, comes_last=True)
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Values by option: a folder of minimal pairs in groups means the files in it."""
+        given = super().read(given)
+        if not given.get("group_columns"):
+            return given
+        data: list[Any] = []
+        for each in given.get("data", []):
+            if isinstance(each, str) and each != STDIN and not Path(file_of(each)).exists():
+                raise FileNotFoundError(
+                    f"There is no file or folder {each}; expected minimal pairs in groups, such as the folder data of "
+                    "BLiMP, published at https://github.com/alexwarstadt/blimp."
+                )
+            data += expand_paths(each) if isinstance(each, str) and Path(each).is_dir() else [each]
+        return given | {"data": data}
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at data."""

@@ -218,6 +218,12 @@ CASES = {
     },
     "predict task": {"on": "questions", "task": ("squad_v2", "squad"), "null_score_threshold": -100.0},
     "score task": {"data": ["cola.tsv"], "task": "cola", "rejected": True},
+    "group_columns": {
+        "text_column": "text",
+        "text_pair_column": "other",
+        "group_columns": (["label"], ["label", "labels"]),
+        "report": "HERE/report.json",
+    },
     "text_pair_column": {"text_column": "text", "text_pair_column": "other"},
     "choice_columns": {"on": "choices", "choice_columns": (["other", "third"], ["third", "other"])},
     "label_column": {"label_column": "a"},

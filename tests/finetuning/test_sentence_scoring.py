@@ -71,6 +71,125 @@ def test_score_of_minimal_pairs_reports_the_accuracy(tmp_path, model, expected, 
     assert [row["pair_score"] for row in mybert.score(model, pairs)] == pytest.approx(expected(bad), abs=1e-5)
 
 
+def plain_scores(model, texts, method):
+    """The scores of texts by one forward for each token, of transformers' BERT with the same weights."""
+    network, tokenizer = BertForMaskedLM.from_pretrained(model).eval(), AutoTokenizer.from_pretrained(model)
+    scores = []
+    for text in texts:
+        encoding = tokenizer(text, return_tensors="pt")
+        ids, words, score = encoding["input_ids"], encoding.word_ids(), 0.0
+        for place, word in enumerate(words):
+            if word is None:  # [CLS] or [SEP]
+                continue
+            masked = ids.clone()
+            for later in range(place, len(words)):
+                if later == place or (words[later] == word and method == "within_word_l2r"):
+                    masked[0, later] = tokenizer.mask_token_id
+            with torch.no_grad():
+                score += network(masked).logits[0, place].log_softmax(-1)[ids[0, place]].item()
+        scores.append(score)
+    return scores
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """A folder with minimal pairs in two files, as BLiMP's: three paradigms of 4, 2 and 2 pairs, two phenomena."""
+    pairs = [
+        *zip(TEXTS, TEXTS[::-1], strict=True),
+        ("a cat", "a cat"),
+        ("the cats", "a dog"),
+        *zip(TEXTS[:2], TEXTS[2:], strict=True),
+    ]
+    uids, terms = ["agree"] * 4 + ["island", "gap"] * 2, ["one"] * 4 + ["two"] * 4
+    rows = [
+        {"sentence_good": good, "sentence_bad": bad, "UID": uid, "linguistics_term": term}
+        for (good, bad), uid, term in zip(pairs, uids, terms, strict=True)
+    ]
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, part in (("agree", rows[:4]), ("others", rows[4:])):
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in part))
+    return folder, rows
+
+
+@pytest.mark.parametrize("method", ["within_word_l2r", "original"])
+def test_score_of_groups_is_the_accuracy_of_a_plain_masked_loop(tmp_path, model, groups, method):
+    mybert.conversion.to_transformers_bert(model, tmp_path / "bert")
+    folder, rows = groups
+    good, bad = (
+        plain_scores(tmp_path / "bert", [row[name] for row in rows], method)
+        for name in ("sentence_good", "sentence_bad")
+    )
+    output, report = tmp_path / "out.jsonl", tmp_path / "report.json"
+    words = ["--group_columns", "UID", "linguistics_term", "--method", method]
+    words += ["--output", str(output), "--report", str(report)]
+    assert cli.main(["score", model, str(folder), *words]) == 0
+    written = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [row["score"] for row in written] == pytest.approx(good, abs=1e-4)
+    assert [row["pair_score"] for row in written] == pytest.approx(bad, abs=1e-4)
+    is_right = [a - b > 1e-4 for a, b in zip(good, bad, strict=True)]
+    assert not is_right[4] and good[4] == bad[4]  # a tie
+
+    def accuracies(column):
+        by_group = {}
+        for row, right in zip(rows, is_right, strict=True):
+            by_group.setdefault(row[column], []).append(right)
+        return {name: sum(each) / len(each) for name, each in by_group.items()}
+
+    expected = {column: accuracies(column) for column in ("UID", "linguistics_term")}
+    mean = sum(expected["UID"].values()) / 3
+    assert mean != pytest.approx(sum(is_right) / 8)  # the groups have other sizes
+    result = {"rows": 8, "accuracy": pytest.approx(mean), "groups": expected}
+    assert json.loads(report.read_text()) == {"model": model, "method": method} | result
+    in_memory = mybert.score(model, rows, method=method, group_columns=["UID"], report=tmp_path / "again.json")
+    assert [row["score"] for row in in_memory] == pytest.approx(good, abs=1e-4)
+    assert json.loads((tmp_path / "again.json").read_text())["groups"] == {"UID": expected["UID"]}
+
+
+def test_score_of_groups_agrees_with_minicons(tmp_path, model, groups):
+    scorer = pytest.importorskip("minicons.scorer", reason="the comparison with minicons needs minicons")
+    mybert.conversion.to_transformers_bert(model, tmp_path / "bert")
+    texts = [row["sentence_good"] for row in groups[1]]
+    peer = scorer.MaskedLMScorer(str(tmp_path / "bert"), "cpu")
+    for method in ("within_word_l2r", "original"):
+        scores = peer.sequence_score(texts, reduction=lambda tokens: tokens.sum().item(), PLL_metric=method)
+        assert [row["score"] for row in mybert.score(model, texts, method=method)] == pytest.approx(scores, abs=1e-4)
+
+
+def test_score_logs_the_lowest_and_highest_of_many_groups(model, caplog):
+    rows = [{"good": TEXTS[row % 4], "bad": TEXTS[row % 3], "UID": f"p{row:02}"} for row in range(20)]
+    with caplog.at_level("INFO", "mybert"):
+        mybert.score(model, rows, group_columns=["UID"])
+    (lines,) = (message.splitlines() for message in caplog.messages if "by UID" in message)
+    accuracies = [float(line.split()[0]) for line in lines[1:9] + lines[10:]]
+    assert lines[0] == "Accuracy by UID, in %:" and lines[9] == "... 4 more"
+    assert len(lines) == 18 and accuracies == sorted(accuracies)
+
+
+def test_score_of_wrong_groups_is_one_sentence_and_writes_nothing(tmp_path, model, groups, capsys, monkeypatch):
+    monkeypatch.setattr(torch.nn.Module, "__call__", pytest.fail)  # nothing is computed
+    folder, rows = groups
+    (tmp_path / "texts.txt").write_text("the cat\n")
+    (tmp_path / "hole.jsonl").write_text(json.dumps(rows[0] | {"UID": " "}) + "\n")
+    (tmp_path / "old.json").write_text("{}")
+    data, output = str(folder), str(tmp_path / "out.csv")
+    for words, message in (
+        ((data, "--group_columns", "uid"), "no column 'uid'"),
+        ((str(tmp_path / "hole.jsonl"), "--group_columns", "UID"), "an empty UID"),
+        ((str(tmp_path / "texts.txt"), "--group_columns", "UID"), "expected minimal pairs, but the data has single"),
+        (
+            (str(tmp_path / "none"), "--group_columns", "UID"),
+            "BLiMP, published at https://github.com/alexwarstadt/blimp.",
+        ),
+        ((data, "--group_columns", "UID", "--report", str(tmp_path / "old.json")), "old.json exists"),
+        ((data, "--group_columns", "UID", "--report", output), "out.csv"),
+    ):
+        assert cli.main(["score", model, *words, "--output", output]) == 2, words
+        error = capsys.readouterr().err
+        assert message in error and "Traceback" not in error, error
+    assert not (tmp_path / "out.csv").exists() and (tmp_path / "old.json").read_text() == "{}"
+
+
 def test_score_of_labeled_sentences_reports_the_area_under_the_curve(tmp_path, model, expected):
     labels = [1, 0, 0, 1]
     file = tmp_path / "dev.tsv"

@@ -397,6 +397,8 @@ USE = [
             "score @pretrained @rows.tsv --text_column other --method original --output scores.jsonl",
             "score @pretrained @pairs.jsonl --text_column good --text_pair_column bad",
             "score @pretrained @cola/dev.tsv --task cola --output -",
+            "score @pretrained @groups.jsonl --group_columns UID term --output pairs.csv --report report.json",
+            "curves report.json --output bars.png",
         ],
     ),
 ]

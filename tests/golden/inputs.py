@@ -47,6 +47,8 @@ def write_inputs() -> None:
     _write_questions(chooser, sentences)
     pairs = [{"good": text, "bad": " ".join(text.split()[::-1])} for text in sentences[:6]]
     _write("pairs.jsonl", "\n".join(map(json.dumps, pairs)))
+    grouped = [pair | {"UID": f"p{row % 3}", "term": "ab"[row % 3 > 1]} for row, pair in enumerate(pairs)]
+    _write("groups.jsonl", "\n".join(map(json.dumps, grouped)))
     _write("broken.yaml", "max_length: [1\nseed")
     Path("latin.txt").write_bytes("caf\u00e9 au lait\n".encode("latin-1") * 5)
     _write("lora.json", json.dumps({"peft_type": "LORA", "r": 2, "target_modules": ["query"]}))
