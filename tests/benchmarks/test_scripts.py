@@ -61,15 +61,23 @@ RUNS = [
         ],
         marks=slow,
     ),
+    pytest.param(
+        "sentence_scores MODEL PAIRS --pairs 2 --repeats 1 --threads 1",
+        ["2 pairs, within_word_l2r:", "| plain masked loop |", "| mybert |", "differs by"],
+        marks=slow,
+    ),
     pytest.param("pretraining_data drawing --tokens 1e5", ["| epoch 1, example 0 |"], marks=slow),
 ]
 
 
 @pytest.mark.parametrize(("command", "expected"), RUNS)
-def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tmp_path):
+def test_scripts_print_their_tables(command, expected, run, text_file, tokenizer, tiny_model, tmp_path):
     folder, store = tmp_path / "tokenizer", tmp_path / "store.safetensors"
     tokenizer.save_pretrained(folder)
     places = {"TEXT": text_file, "VOCAB": folder / "vocab.txt", "TOKENIZER": folder, "STORE": store}
+    if "PAIRS" in command:
+        places |= {"MODEL": tiny_model(tmp_path / "model"), "PAIRS": tmp_path / "pairs.csv"}
+        places["PAIRS"].write_text("good,bad\nthe cat sat,cat the sat\na dog,dog a\n")
     if "STORE" in command:
         build_token_store(text_file, tokenizer, store, show_progress=False)
     shown = run(*(places.get(word, word) for word in command.split()))

@@ -9,6 +9,7 @@ from mybert.files.errors import SettingError
 from mybert.visualization import accuracy_bars
 
 matplotlib = pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+pytest.importorskip("matplotlib.axes")
 
 
 def write_report(path, **accuracies):
