@@ -89,9 +89,9 @@ def main(arguments: argparse.Namespace) -> None:
         if checkpoint.config.model_type == "mybert":
             bert = str(Path(folder, "bert"))
             to_transformers_bert(arguments.model, bert)
-        theirs = AutoModelForMaskedLM.from_pretrained(bert).eval()
+        theirs = AutoModelForMaskedLM.from_pretrained(bert, trust_remote_code=False).eval()
         peer = minicons_scores(bert, arguments.minicons_batch_size)
-        tokenizer = AutoTokenizer.from_pretrained(bert)
+        tokenizer = AutoTokenizer.from_pretrained(bert, trust_remote_code=False)
     runs: dict[str, Any] = {
         LOOP: lambda: loop_scores(theirs, tokenizer, texts, arguments.method),
         "mybert": lambda: [

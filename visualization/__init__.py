@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from .._lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .accuracy_bars import accuracy_bars
     from .attention import AttentionMap, attention_map, attention_rollout
     from .commands import draw_attention, draw_run
     from .curves import learning_curves, plot_run, training_curves
     from .input_and_confusion import InputPicture, confusion_picture, input_picture
+    from .pair_groups import accuracy_bars
     from .settings import AttentionSettings, CurvesSettings
 
 __all__ = [

@@ -8,10 +8,10 @@ from pathlib import Path
 from ..files.checkpoint import Checkpoint
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import reserved
-from .accuracy_bars import accuracy_bars
 from .attention import attention_map
 from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
+from .pair_groups import accuracy_bars
 from .pictures import picture_path
 from .settings import AttentionSettings, CurvesSettings
 

@@ -114,6 +114,8 @@ class SentenceColumns(LabelColumn, DataColumns):
         None,
         "Columns with the groups of minimal pairs, the finest first, for the accuracy of each group and the mean of "
         "the first column's groups (BLiMP: UID linguistics_term).",
+        group=Group.READING,
+        decides=True,
     )
 
 

@@ -137,6 +137,11 @@ def files() -> dict[str, str]:
 def stand_ins(tmp_path_factory, documents, tiny_model) -> Path:
     """A folder with everything that readers are told to bring."""
     folder = tmp_path_factory.mktemp("stand_ins")
+    (folder / "blimp" / "data").mkdir(parents=True)
+    pair = {"sentence_good": "the cats", "sentence_bad": "cats the", "UID": "order", "linguistics_term": "order"}
+    (folder / "blimp" / "data" / "order.jsonl").write_text(json.dumps(pair) + "\n")
+    report = {"accuracy": 0.5, "groups": {"linguistics_term": {"order": 0.5}}}
+    (folder / "other-bert.json").write_text(json.dumps(report))
     for name, content in files().items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
