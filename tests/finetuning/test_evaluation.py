@@ -172,19 +172,21 @@ def test_broken_configurations(tmp_path, rte, finetuned, changed, fields, found)
             *({"model": "finetuned", "task": "multiple_choice"}, r"no head .*\(it is a MyBertForSequenceClass"),
         ),
         ("", "", {}, "model is not set; .* Or give predictions"),
-        ("", "", {"model": "m", "data": []}, "data is not set"),
+        ("", "", {"model": "m", "data": []}, "--data"),
         ("short.tsv", "index\tprediction\n0\tentailment\n", {"predictions": "short.tsv"}, r"short.tsv has 1 .* 12"),
         ("", "", {"model": "m", "max_answer_length": 3}, "max_answer_length is not a setting of the task rte"),
         ("none.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n", {"model": "finetuned"}, "has no column 'label'"),
     ],
 )
-def test_evaluate_mistakes(tmp_path, monkeypatch, rte, pretrained, finetuned, name, content, settings, found):
+def test_evaluate_mistakes(
+    tmp_path, monkeypatch, rte, pretrained, finetuned, name, content, settings, found, user_error
+):
     monkeypatch.chdir(tmp_path)
     if name:
         Path(name).write_text(content)
     folders = {"pretrained": str(pretrained), "finetuned": str(finetuned[0])}
     settings = {option: folders.get(str(value), value) for option, value in settings.items()}
-    with pytest.raises(ValueError, match=found):
+    with user_error(found):
         evaluate_model(arguments(tmp_path, name if name and "predictions" not in settings else rte, **settings))
 
 

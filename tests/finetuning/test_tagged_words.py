@@ -223,7 +223,7 @@ def test_words_of_a_text_with_no_break_space_keep_it():
     assert example.words == ("10\u00a0000", "euros")
 
 
-def test_labels_of_other_tags_name_tagging():
-    with pytest.raises(ValueError, match=r"tag 'DET' is not of .*; for other tags use task='tagging'"):
+def test_labels_of_other_tags_name_tagging(user_error):
+    with user_error("--task"):
         TASKS["ner"].labels([TaggedSentence(("a", "b"), ("DET", "NOUN"))], "x")
     assert TASKS["tagging"].with_classes(Labels(("DET", "NOUN"))).letters == "none"
