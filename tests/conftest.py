@@ -57,11 +57,16 @@ NUM_LABELS = 3
 BATCH_SIZE, NUM_CHOICES, LENGTH = 4, 2, 11
 
 
-@pytest.fixture(scope="module", autouse=True)
+FROZEN_MODULES = set[str]()
+
+
+@pytest.fixture(autouse=True)
 def what_is_loaded_is_no_garbage() -> None:
     """`Trainer` collects garbage several times a run: a third of a second each, with all libraries."""
-    gc.collect()
-    gc.freeze()
+    if len(sys.modules.keys() - FROZEN_MODULES) > 50:  # commands import what they need
+        FROZEN_MODULES.update(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
