@@ -22,7 +22,7 @@ from ..files.text import expand_paths, open_text
 from ..pretraining import PretrainSettings
 from ..runs.model_sizes import fields_of_size
 from ..studies.timing import describe_setting, heading, in_turns, ratio, row, timed
-from ..tokenization.special_tokens import SPECIAL_TOKENS
+from ..tokenization.settings import SPECIAL_TOKENS
 
 PEER = "transformers SDPA"  # the baseline of most comparisons
 NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

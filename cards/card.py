@@ -19,6 +19,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
+from ..files.options import in_lists, settings_of
 from ..files.output import write_text
 from ..files.source import HubSplit, Source
 from .metadata import HubMetadata
@@ -127,6 +128,16 @@ class CardContent(HubMetadata):
     pictures: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
     limits: Sequence[str] = ()
+
+
+def hub_fields(metadata: HubMetadata) -> dict[str, Any]:
+    """The values that are given, under the Hub's names."""
+    names = {"languages": "language", "emissions": "co2_eq_emissions"}
+    return {
+        names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
+        for name, value in in_lists(HubMetadata, settings_of(HubMetadata, metadata)).items()
+        if value not in (None, "", [], ())
+    }
 
 
 def taken_from_hub(model: str | None, sources: Iterable[Source]) -> dict[str, Any]:
@@ -297,7 +308,7 @@ def _metadata(content: CardContent) -> ModelCardData:
         # YAML supports Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))
     tasks = content.model.tasks if content.model else ()
-    known = content.known()
+    known = hub_fields(content)
     return ModelCardData(
         model_name=content.name if results else None,
         eval_results=results or None,

@@ -1,9 +1,8 @@
 """What only the owner of a model knows, for the Hub."""
 
 from dataclasses import dataclass
-from typing import Any
 
-from ..files.options import AT_LEAST_0, Group, in_lists, option, settings_of
+from ..files.options import AT_LEAST_0, Group, option
 from ..files.settings import Part
 
 
@@ -21,12 +20,3 @@ class HubMetadata(Part):
     new_version: str | None = option(None, "Hub name of the model that replaces it.")
     emissions: float | None = option(None, "Emissions of its training, in grams of CO2 equivalent.", AT_LEAST_0)
     tags: list[str] | None = option(None, "Further tags for the Hub's search.")
-
-    def known(self) -> dict[str, Any]:
-        """The values that are given, under the Hub's names."""
-        names = {"languages": "language", "emissions": "co2_eq_emissions"}
-        return {
-            names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
-            for name, value in in_lists(HubMetadata, settings_of(HubMetadata, self)).items()
-            if value not in (None, "", [], ())
-        }

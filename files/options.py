@@ -70,7 +70,7 @@ class Group(Enum):
 
 _LISTS_OF_TEXTS = (list[str], list[str] | None)
 _DATA = ("examples", "rows", "text", "file")  # what options read that is no model
-_OF_CLASSES = ("group", "decides", "needs", "idle_with")  # attributes of a class, for all of its options
+_OF_CLASSES = ("group", "decides", "needs")  # attributes of a class, for all of its options
 
 
 class Option(Field):
@@ -81,7 +81,6 @@ class Option(Field):
     decides: bool | Literal["if_not_default"] | None
     needs: str | None
     excludes: str | None
-    idle_with: str | None
     replaces: str | None
     why: str | None
     comes_last: bool | None
@@ -114,7 +113,6 @@ def option(
     decides: bool | Literal["if_not_default"] | None = None,
     needs: str | None = None,
     excludes: str | None = None,
-    idle_with: str | None = None,
     replaces: str | None = None,
     why: str | None = None,
     comes_last: bool | None = None,
@@ -126,7 +124,7 @@ def option(
     """Declare an option, a field of a dataclass.
 
     What is not given is that of the field with this name in a base class, or in the class that the attribute `like`
-    names; if there is none, `group`, `decides`, `needs` and `idle_with` are the class's attributes of these names.
+    names; if there is none, `group`, `decides` and `needs` are the class's attributes of these names.
     Rules name other options: `name` means that it is given, `name=value` that it has this value; several are separated
     by spaces.
 
@@ -139,7 +137,6 @@ def option(
             "if_not_default": records of runs leave out the default.
         needs: Options without which it has no effect.
         excludes: Options that contradict it: both is an error; a flag replaces the other one of a settings file.
-        idle_with: Options with which it has no effect: an error, too; their flags replace it.
         replaces: Options that a flag replaces in a settings file, and the other way round.
         why: Ends messages on what contradicts it, such as "where the whole encoder is frozen".
         comes_last: Whether the help shows it at the end of its group.
@@ -162,7 +159,7 @@ def option(
     for attribute in Field.__slots__:
         setattr(self, attribute, getattr(made, attribute))
     self.range, self.group, self.decides, self.why = range, group, decides, why
-    self.needs, self.excludes, self.idle_with, self.replaces = needs, excludes, idle_with, replaces
+    self.needs, self.excludes, self.replaces = needs, excludes, replaces
     self.comes_last, self.positional, self.required, self.reads = comes_last, positional, required, reads
     return self
 
@@ -331,7 +328,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wordin
 
 def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
     """The rules that an option breaks if it is given, with the other option and the value in question."""
-    for rule in ("idle_with", "excludes", "needs"):
+    for rule in ("excludes", "needs"):
         for other, wanted in _others(option, rule, type(settings)):
             holds = is_given(settings, other) if wanted is None else getattr(settings, other.name) == wanted
             if holds != (rule == "needs"):
@@ -360,9 +357,6 @@ def _contradiction(settings: Any, option: Any, rule: str, other: Option, wanted:
         if other.reads:
             return worded("{} without {}; expected: {}", is_set, missing, other.metadata["help"])
         return worded("{} without {}, so it has no effect; give both or neither.", is_set, missing)
-    if rule == "idle_with":
-        why = f", {other.why}" if other.why else ""
-        return worded("{} with {}{}; leave it out.", is_set, said(other.name, values[other.name], ""), why)
     why = f", {second.why}" if second.why and not first.why else ""
     names = option_names(first.name, second.name, joint=" or ")
     return worded("{} and {}{}; use either {}.", is_set, said(second.name, values[second.name]), why, names)
@@ -398,7 +392,6 @@ def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
         contrary = [*_others(each, "excludes", kind), *_others(each, "replaces", kind)]
         if each.name in on:
             gone |= {other.name for other, _ in contrary}
-        contrary += _others(each, "idle_with", kind)
         if any(other.name in on and wanted in (None, on[other.name]) for other, wanted in contrary):
             gone.add(each.name)
     for each in options_of(kind).values():

@@ -12,7 +12,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..cards import HubMetadata, head_examples
-from ..cards.card import CardContent, TrainingDescription, describe_model, read_utf8, write_card
+from ..cards.card import CardContent, TrainingDescription, describe_model, hub_fields, read_utf8, write_card
 from ..files.errors import SettingError
 from ..files.options import settings_of
 from ..files.output import outputs_together
@@ -62,7 +62,7 @@ def make_card(arguments: CardSettings) -> Path:
 
 def _add_metadata(card: Path, arguments: CardSettings, open_output: Callable[..., Path]) -> bool:
     """Add to a run's card what the run cannot know, such as its license; return whether anything is added."""
-    added = arguments.metadata.known()
+    added = hub_fields(arguments.metadata)
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
     changes_text = any(getattr(arguments, name) is not None for name in texts)
     if not added and not changes_text and arguments.benchmarks:

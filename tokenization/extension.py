@@ -11,7 +11,7 @@ from heapq import heapify, heappop, heappush
 from tokenizers import Tokenizer
 
 from .learning import Texts, count_pieces, read_texts
-from .special_tokens import UNK_TOKEN
+from .settings import UNK_TOKEN
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, build_model
 from .words import WordSplitter, count_words

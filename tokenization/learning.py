@@ -18,8 +18,7 @@ from ..files.options import settings_of
 from ..files.progress import progress_bar
 from ..files.source import InMemoryData, is_frame
 from .pair_merging import learn_pieces
-from .settings import VocabularySettings
-from .special_tokens import UNK_TOKEN, reserved_tokens
+from .settings import UNK_TOKEN, VocabularySettings, reserved_tokens
 from .vocab import (
     CONTINUATION_PREFIX,
     MAX_WORD_LENGTH,

@@ -7,11 +7,25 @@ from ..files.documents import TextSettings
 from ..files.errors import SettingError, worded
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, option
 from ..files.settings import Part, Parts, by_keywords
-from .special_tokens import Layout, reserved_tokens
 
 Algorithm = Literal["bpe", "wordpiece"]
+PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
+
+Layout = Literal["google", "compact"]
+_GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vocabularies
 UP_TO_HALF = Range("a fraction from 0 to 0.5", 0, 0.5)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+def reserved_tokens(layout: Layout) -> list[str]:
+    """Return the pieces that come before the learned ones."""
+    if layout == "compact":
+        return list(SPECIAL_TOKENS)
+    # As in the released uncased vocabulary: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
+    # [unused99..993] 104-998.
+    unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
+    return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
 
 
 @dataclass(frozen=True, kw_only=True)

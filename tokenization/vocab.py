@@ -7,7 +7,7 @@ from tokenizers.models import WordPiece
 
 from ..files.output import written_beside
 from .characters import build_normalizer
-from .special_tokens import UNK_TOKEN
+from .settings import UNK_TOKEN
 
 CONTINUATION_PREFIX = "##"
 # Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).

@@ -68,7 +68,7 @@ def test_there_are_few_rules_between_options():
     for name in ("pretrain", "adapt", "finetune", "distill"):
         options = options_of(cli.COMMANDS[name].load_settings())
         for each in options.values():
-            for rule in ("needs", "excludes", "idle_with", "replaces"):
+            for rule in ("needs", "excludes", "replaces"):
                 named = {part.partition("=")[0] for part in (getattr(each, rule, None) or "").split()}
                 if named & options.keys():
                     rules.add((each.name, rule))

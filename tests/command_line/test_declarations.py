@@ -169,25 +169,16 @@ def rules(*kinds):
                         )
 
 
-@pytest.mark.parametrize(("name", "kind", "option", "value", "other", "its"), rules("excludes", "idle_with"))
+@pytest.mark.parametrize(("name", "kind", "option", "value", "other", "its"), rules("excludes"))
 def test_options_that_contradict_each_other_are_refused(name, kind, option, value, other, its, teacher):
     if other not in BASES[name] and option in contradicting(KINDS[name], BASES[name]):
         pytest.skip("the option never is there")
     with pytest.raises(SettingError) as error:
         made(name, teacher, **{option: value, other: its})
-    named = error.value.options[:2] if kind == "idle_with" else sorted(error.value.options[:2])
-    both = (option, other) if kind == "idle_with" else sorted([option, other])
-    assert named == both or re.search(REFUSED, str(error.value))
+    assert sorted(error.value.options[:2]) == sorted([option, other]) or re.search(REFUSED, str(error.value))
     # a flag replaces what a settings file says
     assert option in contradicting(KINDS[name], {other: its})
-    assert (other in contradicting(KINDS[name], {option: value})) is (
-        kind == "excludes" or rules_back(name, option, other)
-    )
-
-
-def rules_back(name, option, other):
-    back = options_of(KINDS[name])[other]
-    return option in f"{back.idle_with or ''} {back.excludes or ''}".replace("=", " ").split()
+    assert other in contradicting(KINDS[name], {option: value})
 
 
 @pytest.mark.parametrize(("name", "kind", "option", "value", "other", "its"), rules("needs"))
@@ -222,7 +213,7 @@ def test_rules_name_options():
     known = {each.name for name in KINDS for each, _ in options(name)}
     for name in KINDS:
         for each, _ in options(name):
-            for kind in ("needs", "excludes", "idle_with", "replaces"):
+            for kind in ("needs", "excludes", "replaces"):
                 named = {part.partition("=")[0] for part in (getattr(each, kind, None) or "").split()}
                 assert named <= known, (each.name, named - known)
 

@@ -1,12 +1,13 @@
 """Options: what is declared of them is what holds."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import pytest
 from transformers import HfArgumentParser
 
 from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, in_lists, option
+from mybert.files.settings import Part
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Settings(Base):
     count: int | None = option(None, "A number.", AT_LEAST_1, group=Group.TABLE, needs="kind=b")
     kind: Literal["a", "b"] | None = option("a", "A kind.", excludes="mark", why="which is one")
     mark: Literal["only"] | None = option(None, "A mark.")
-    free: float = option(-7.0, "Any number.", idle_with="kind=b", replaces="flag")
+    free: float = option(-7.0, "Any number.", replaces="flag")
     flag: bool = option(False, "A switch.")
 
 
@@ -43,7 +44,6 @@ def test_values_that_fit(given):
         ({"mark": "other"}, r"mark is 'other'; expected only\."),
         ({"count": 2}, "count is 2 without kind 'b', so it has no effect; give both or neither"),
         ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; use either mark or kind"),
-        ({"kind": "b", "free": 1.0}, "free is 1.0 with kind 'b', which is one; leave it out"),
     ],
 )
 def test_values_that_do_not_fit(given, message):
@@ -64,6 +64,24 @@ def test_in_lists_single_text_for_list_becomes_list(given, names):
     assert values == {"names": names, "others": names, "text_or_texts": given}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rates(Part):
+    mask: float = option(0.8, "A fraction.", SHARE)
+    random: float = option(0.1, "A fraction.", SHARE)
+
+    def check(self):
+        if self.mask + self.random > 1:
+            raise ValueError("too many")
+
+
+@pytest.mark.parametrize(("given", "message"), [({"mask": 2.0}, "mask is 2.0"), ({"mask": 0.95}, "too many")])
+def test_part_invalid_value_raises_when_made(given, message):
+    with pytest.raises(ValueError, match=message):
+        Rates(**given)
+    with pytest.raises(ValueError, match=message):
+        replace(Rates(), **given)
+
+
 def test_option_without_attributes_inherits_them():
     named = {each.name: each for each in fields(Settings)}
     assert (named["share"].group, named["share"].metadata["help"]) == (Group.MODEL, "A share.")
@@ -80,7 +98,7 @@ def test_records_name_what_decides():
 @pytest.mark.parametrize(
     ("given", "gone"),
     [
-        ({"kind": "b"}, {"mark", "free"}),
+        ({"kind": "b"}, {"mark"}),
         ({"kind": "a"}, {"mark", "count"}),
         ({"mark": "only"}, {"kind", "count"}),  # with what it needs
         ({"free": 1.0}, {"flag"}),

@@ -15,7 +15,7 @@ from mybert.files.source import read_rows
 from mybert.pretraining import build_token_store
 from mybert.tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from mybert.tokenization.learning import read_texts
-from mybert.tokenization.special_tokens import reserved_tokens
+from mybert.tokenization.settings import reserved_tokens
 
 LINES = [
     "The unbelievable cats sat, unbelievably; the dogs did not.",

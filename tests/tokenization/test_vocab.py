@@ -1,7 +1,7 @@
 import pytest
 
 from mybert.tokenization import MyBertTokenizer, load_vocab, save_vocab
-from mybert.tokenization.special_tokens import reserved_tokens
+from mybert.tokenization.settings import reserved_tokens
 from mybert.tokenization.vocab import looks_accented, looks_cased
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
