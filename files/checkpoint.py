@@ -237,7 +237,7 @@ class Checkpoint:
             raise FileNotFoundError(
                 f"{self.path} holds an ONNX graph ({graphs[0].relative_to(self.path)}) and no {WEIGHTS_FILE}; mybert "
                 "reads the folder that it was converted from, or what `mybert convert openvino` writes. The graph is "
-                "for onnxruntime's InferenceSession and other tools: docs/onnx.md."
+                "for onnxruntime's InferenceSession and other tools: docs/graphs.md."
             )
         pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
         if pickled is not None:

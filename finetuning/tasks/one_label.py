@@ -194,6 +194,7 @@ class NextSentence(OneLabel):
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column")
     auto_class: ClassVar[Any] = AutoModelForNextSentencePrediction
+    classifies_texts: ClassVar[bool] = False
     pipeline: ClassVar[str] = "next-sentence-prediction"
     teaching: ClassVar[Teaching | None] = None
     has_named_head: ClassVar[bool] = False

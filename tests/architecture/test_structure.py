@@ -1,6 +1,7 @@
 """The rules of the architecture: levels, names, foreign code, the Hub's modeling code, shipped packages, imports."""
 
 import ast
+import importlib
 import re
 import sys
 from collections import defaultdict
@@ -138,6 +139,14 @@ def test_modeling_files_import_only_siblings_torch_and_transformers(imports):
             else:
                 assert level == 1, f"{path} imports {module} from outside its folder"
                 assert path.with_name(f"{module}.py") in files, f"{path} imports .{module}, which is no sibling file"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_of_a_package_are_none_of_its_modules(package):
+    """Importing the module would hide the name, which loads on first use."""
+    loaded = importlib.import_module(f"mybert.{package}")
+    modules = {path.stem for folder in loaded.__path__ for path in Path(folder).glob("*.py")}
+    assert not modules & {*getattr(loaded, "__all__", ())}
 
 
 def test_shipped_packages_are_all_but_those_of_the_repository():

@@ -16,7 +16,7 @@ TF1 = Path(__file__).parents[1] / "fixtures" / "google_tf1"
 
 
 def parse(command, *flags):
-    return build(COMMANDS[command].load()[0], CommandParser(command).given([str(flag) for flag in flags]))
+    return build(COMMANDS[command].load_settings(), CommandParser(command).given([str(flag) for flag in flags]))
 
 
 def test_the_whole_round(tmp_path, write_vocab, caplog):

@@ -405,6 +405,14 @@ def test_names_in_the_text_exist(page, flags_by_command):
             assert hasattr(found, attribute), f"{page}: there is no {name}"
 
 
+def test_pages_named_in_code_exist():
+    packages = [init.parent for init in ROOT.glob("*/__init__.py")]
+    sources = [path.read_text(encoding="utf-8") for package in packages for path in package.rglob("*.py")]
+    pages = {page for source in sources for page in re.findall(r"\bdocs/[\w.]+\.md", source)}
+    assert "docs/graphs.md" in pages
+    assert not [page for page in sorted(pages) if not (ROOT / page).is_file()]
+
+
 def test_subpackages_on_pages_load_after_import_mybert(run_python):
     names = {name for page in PAGES for code in inline_code(page) for name in re.findall(r"^mybert\.(\w+)\.\w", code)}
     names = {name for name in names if (ROOT / name / "__init__.py").exists()} - {"benchmarks"}  # not shipped

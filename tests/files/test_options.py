@@ -1,12 +1,13 @@
 """Options: what is declared of them is what holds."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 import pytest
 from transformers import HfArgumentParser
 
 from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, in_lists, option
+from mybert.files.settings import Part
 
 
 @dataclass
@@ -61,6 +62,24 @@ class Lists:
 def test_in_lists_single_text_for_list_becomes_list(given, names):
     values = in_lists(Lists, {"names": given, "others": given, "text_or_texts": given})
     assert values == {"names": names, "others": names, "text_or_texts": given}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates(Part):
+    mask: float = option(0.8, "A fraction.", SHARE)
+    random: float = option(0.1, "A fraction.", SHARE)
+
+    def check(self):
+        if self.mask + self.random > 1:
+            raise ValueError("too many")
+
+
+@pytest.mark.parametrize(("given", "message"), [({"mask": 2.0}, "mask is 2.0"), ({"mask": 0.95}, "too many")])
+def test_part_invalid_value_raises_when_made(given, message):
+    with pytest.raises(ValueError, match=message):
+        Rates(**given)
+    with pytest.raises(ValueError, match=message):
+        replace(Rates(), **given)
 
 
 def test_option_without_attributes_inherits_them():

@@ -262,6 +262,11 @@ def test_card_with_markup_in_data_keeps_it_as_text(text):
     assert "".join(child.content for child in parser.parseInline(labels)[0].children) == shown
 
 
+def test_render_card_single_text_counts_as_list_of_one():
+    text = render_card(CardContent(name="a", limits="English only.", languages="en"))
+    assert "- English only.\n" in text and "language:\n- en\n" in text
+
+
 def test_markdown_of_ones_own_has_no_html():
     text = render_card(CardContent(name="a", summary="**b** <img src=x>", limits=["<b>", "*c*"]))
     assert "**b** &lt;img src=x>" in text and "- &lt;b>\n- *c*" in text

@@ -9,6 +9,7 @@ from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES, PretrainingTrainer, PretrainSettings, plan_pretraining, pretrain
 from mybert.pretraining.plan import model_config
 from mybert.runs import TICKS
+from mybert.studies import suite
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
 PRETRAINING = [path for path in RECIPES if not path.stem.startswith(("ablation", "glue"))]
@@ -32,7 +33,7 @@ def test_the_grid_of_the_recipe_has_settings_of_fine_tuning(tmp_path):
         (tmp_path / "SST-2" / name).touch()
     flags = f"m --config glue_grid --suite laptop --only sst2 --data_dir {tmp_path} --output_dir out"
     arguments = parse_flags("glue", flags.split())
-    trials = [arguments.trial_of("sst2", chosen) for chosen in arguments.combinations()]
+    trials = [suite.trial_plan(arguments, "sst2", chosen) for chosen in arguments.combinations()]
     settings = [trial.settings for trial in trials]
     assert len({(s.learning_rate, s.embedding_learning_rate, s.dropout) for s in settings}) == 8
     with pytest.raises(ValueError, match="glue_grid is a recipe of mybert glue; mybert finetune has no recipes"):

@@ -13,6 +13,7 @@ from mybert import MyBertTokenizer
 from mybert.files.errors import SettingError
 from mybert.files.output import BusyError
 from mybert.pretraining import (
+    StoreSettings,
     StoreShards,
     TokenStore,
     build_token_store,
@@ -259,7 +260,7 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
 def test_token_store_built_failing_after_an_append_appends_once(tmp_path, documents, tokenizer, error):
     _, together = build(tmp_path, documents, tokenizer)
     path, _ = build(tmp_path, documents[:35], tokenizer)
-    settings = {"overwrite": False, "show_progress": False, "append": True}
+    settings = {"store": StoreSettings(append=True), "overwrite": False, "show_progress": False}
     for _ in range(2):
         with (
             pytest.raises((KeyboardInterrupt, OSError, MemoryError)),
@@ -275,7 +276,8 @@ def test_token_store_built_failing_after_an_append_appends_once(tmp_path, docume
 
 
 def test_token_store_built_failing_afterwards_goes_on_without_overwrite(tmp_path, documents, tokenizer):
-    path, settings = tmp_path / "store", {"overwrite": False, "show_progress": False}
+    path = tmp_path / "store"
+    settings = {"store": StoreSettings(), "overwrite": False, "show_progress": False}
     with pytest.raises(KeyboardInterrupt), module.token_store_built(documents, tokenizer, path, **settings):
         raise KeyboardInterrupt
     before = path.stat()
