@@ -72,14 +72,14 @@ def test_evaluate_predictions_replace_the_model_of_a_settings_file(tmp_path, rte
         f"data: {rte}",
         "task: rte",
         "batch_size: 4",
-        "predictions_dir: p",
+        f"predictions_dir: {tmp_path / 'p'}",
         "use_cpu: true",
     ]
     (tmp_path / "evaluate.yaml").write_text("\n".join(lines))
     predictions = tmp_path / "predictions.tsv"
     predictions.write_text("\n".join(["index\tprediction", *(f"{n}\t{row[2]}" for n, row in enumerate(PAIRS))]))
     assert main(["evaluate", "--config", str(tmp_path / "evaluate.yaml"), "--predictions", str(predictions)]) == 0
-    assert json.loads(capsys.readouterr().out) == {"accuracy": 1.0}
+    assert json.loads(capsys.readouterr().out) == {"accuracy": 1.0} and not (tmp_path / "p").exists()
 
 
 def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, tune):
