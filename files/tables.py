@@ -43,6 +43,7 @@ _DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
 _DECLARATION = re.compile(r"""\s*"?sep=([^\w"\s]|\t)"?\1*\s*""", re.IGNORECASE)  # quoted, or padded, if written again
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
+_TAG = re.compile(r"[BIO]|[BIES]-\S+|\S+-[BIES]")
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 _SQUAD = "expected SQuAD's format: data > paragraphs > context, and qas with question and answers"
 
@@ -81,7 +82,8 @@ def read_table(path: str, reading: Reading, digests: dict[str, str] | None = Non
         return _read_spreadsheet(path, reading.column)
     if kind not in JSON_SUFFIXES:
         expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
-        raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
+        advice = worded("[ ({task='ner'} reads words with tags)]") if kind.startswith(".conll") else ""
+        raise ValueError(worded("{} ends in {}; expected {}{}.", path, kind or "nothing", expected, advice))
     lines = open_text(path, reading.encoding, digests)
     if reading.column:
         return json_rows(path, lines, reading.column)
@@ -496,11 +498,22 @@ def shown_columns(row: Mapping[str, Any]) -> str:
 
 def lacking_columns(source: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> Wording:
     """The message that columns are missing, with those of a row; `columns` maps each to the setting that names it."""
-    template = "{} has no column{} {}; its columns are {}; choose which to read with {}."
+    template = "{} has no column{} {}; its columns are {}; choose which to read with {}{}."
     settings = _enumerated([f"{{{setting}='NAME'}}" for setting in dict.fromkeys(columns.values())])
     missing, shown = _enumerated(list(map(repr, columns))), shown_columns(row)
-    values = (source, "s" * (len(columns) > 1), missing, shown, worded(settings))
+    advice = _other_task(row) if "text_column" in columns.values() and "tokens" not in columns else ""
+    values = (source, "s" * (len(columns) > 1), missing, shown, worded(settings), advice)
     return worded(template, *values, unknown=[*columns], known=names_in(row), alike=ALIKE_COLUMNS)
+
+
+def _other_task(row: Mapping[str, Any]) -> str:
+    """The task that reads columns of questions, or a table whose header is a word or sentence with its tags."""
+    names = [str(name) for name in row]
+    if {"question", "context"} <= {*names}:
+        return worded("[; {task='question_answering'} reads questions with their contexts]")
+    if len(names) > 1 and all(map(_TAG.fullmatch, names[-1].split())):
+        return worded("[; {task='ner'} reads words with tags]")
+    return ""
 
 
 def _enumerated(parts: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from transformers.utils import logging as transformers_logging
 
 import mybert
 from mybert import MyBertForPreTraining, MyBertTokenizer
+from mybert.files.errors import SettingError
 from mybert.finetuning import TASKS
 from mybert.finetuning.tasks.registry import task_record
 from mybert.modeling_mybert import flat_indices
@@ -56,11 +57,16 @@ NUM_LABELS = 3
 BATCH_SIZE, NUM_CHOICES, LENGTH = 4, 2, 11
 
 
-@pytest.fixture(scope="module", autouse=True)
+FROZEN_MODULES = set[str]()
+
+
+@pytest.fixture(autouse=True)
 def what_is_loaded_is_no_garbage() -> None:
     """`Trainer` collects garbage several times a run: a third of a second each, with all libraries."""
-    gc.collect()
-    gc.freeze()
+    if len(sys.modules.keys() - FROZEN_MODULES) > 50:  # commands import what they need
+        FROZEN_MODULES.update(sys.modules)
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -219,6 +225,20 @@ def run_processes_here(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[An
 
     yield replace
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def user_error() -> Callable[..., AbstractContextManager[Any]]:
+    """Expect an error about options, "--top_k --n_best_size" for the first ones it names; or one with a message."""
+
+    @contextmanager
+    def expect(expected: str, types: Any = ValueError) -> Iterator[Any]:
+        options = tuple(expected.replace("--", "").split()) if expected.startswith("--") else ()
+        with pytest.raises(SettingError if options else types, match=None if options else expected) as error:
+            yield error
+        assert not options or error.value.options[: len(options)] == options, error.value
+
+    return expect
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig
@@ -50,14 +49,14 @@ def test_the_whole_round(tmp_path, write_vocab, caplog):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_labels_and_another_activation(tmp_path, change_config, write_vocab):
+def test_labels_and_another_activation(tmp_path, change_config, write_vocab, user_error):
     arguments = ["--source", TF1 / "classifier", "--output_dir", tmp_path / "m"]
     arguments += ["--labels", "x", "y", "z", "--ignore", "q.*", "--vocab_file", write_vocab(tmp_path / "words")]
     commands.convert_google(parse("convert google", *arguments))
     assert AutoConfig.from_pretrained(tmp_path / "m").id2label == {0: "x", 1: "y", 2: "z"}
     change_config(tmp_path / "m", hidden_act="gelu")
     arguments = ["--model", tmp_path / "m", "--output", tmp_path / "out" / "x"]
-    with pytest.raises(ValueError, match="allow_other_activation"):
+    with user_error("--allow_other_activation"):
         commands.convert_to_google(parse("convert to-google", *arguments))
     arguments.append("--allow_other_activation")
     assert commands.convert_to_google(parse("convert to-google", *arguments)).verification.ok

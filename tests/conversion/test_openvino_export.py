@@ -1,6 +1,7 @@
 """Model folders become OpenVINO graphs that compute what PyTorch does, packed or as other tools call them."""
 
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -62,6 +63,19 @@ def tagger(tmp_path_factory, save_model):
     return folder / "model", folder / "int8", report
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, save_model, change_config):
+    """The export of a classifier in bfloat16, with a task and a tokenizer without segments, and the report."""
+    folder = tmp_path_factory.mktemp("exported")
+    save_model(folder / "model", "sequence-classification", dtype=torch.bfloat16)
+    change_config(folder / "model", finetuned_for={"task": "sst2", "max_length": 12})
+    path = folder / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}))
+    (folder / "texts.txt").write_text("\n".join(TEXTS))
+    report = export_openvino(folder / "model", folder / "graph", data=str(folder / "texts.txt"))
+    return folder / "graph", report
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "fields"),
@@ -89,7 +103,7 @@ def test_export_openvino_every_head_computes_as_pytorch(tmp_path, head, fields, 
         assert_same({entry.get_any_name(): values for entry, values in by_others.items()}, expected, head, batch)
 
 
-@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("pooling", [pytest.param("cls", marks=pytest.mark.slow), "mean"])
 def test_export_openvino_rows_of_several_sequences_give_one_output_each(tmp_path, save_model, pooling):
     model = save_model(tmp_path / "model", "sequence-classification", classifier_pooling=pooling).eval()
     export_openvino(tmp_path / "model", tmp_path / "graph")
@@ -106,17 +120,18 @@ def test_export_openvino_rows_of_several_sequences_give_one_output_each(tmp_path
         np.testing.assert_allclose(logits, expected, atol=1e-5)
 
 
-def test_export_openvino_folder_holds_graph_tokenizer_and_task(tmp_path, save_model, change_config):
-    save_model(tmp_path / "model", "sequence-classification", dtype=torch.bfloat16)
-    change_config(tmp_path / "model", finetuned_for={"task": "sst2", "max_length": 12})
-    export_openvino(tmp_path / "model", tmp_path / "graph")
+def test_export_openvino_folder_holds_graph_tokenizer_and_task(exported):
+    folder, _ = exported
     names = {"config.json", "conversion.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
-    found = {path.name for path in (tmp_path / "graph").iterdir()}
-    assert found == {*names, "openvino_model.xml", "openvino_model.bin"}
-    config = AutoConfig.from_pretrained(tmp_path / "graph")
+    assert {path.name for path in folder.iterdir()} == {*names, "openvino_model.xml", "openvino_model.bin"}
+    config = AutoConfig.from_pretrained(folder)
     assert type(config) is transformers.BertConfig and config.finetuned_for == {"task": "sst2", "max_length": 12}
     assert config.dtype == torch.float32
-    export_openvino(tmp_path / "model", tmp_path / "graph", overwrite=True)
+
+
+def test_export_openvino_tokenizer_without_segments_is_compared_on_texts(exported):
+    _, report = exported
+    assert report.texts == len(TEXTS) and report.largest_difference < 1e-5
 
 
 def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_with(tagger):
@@ -131,6 +146,7 @@ def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_w
     assert sum(is_int8) == 13 + 3  # of products and embeddings
 
 
+@pytest.mark.slow
 def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_model):
     save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
@@ -138,20 +154,12 @@ def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_mo
     assert report.equal_decisions[FILE] > 0.8
 
 
-def test_export_openvino_tokenizer_without_segments_is_compared_on_texts(tmp_path, save_model):
-    save_model(tmp_path / "model", "sequence-classification")
-    path = tmp_path / "model" / "tokenizer_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_input_names": ["input_ids", "attention_mask"]}))
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    report = export_openvino(tmp_path / "model", tmp_path / "graph", data=str(tmp_path / "texts.txt"))
-    assert report.texts == len(TEXTS) and report.largest_difference < 1e-5
-
-
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
-    source, _, _ = tagger
+    source, other, _ = tagger
+    shutil.copytree(other, tmp_path / "graph")
     texts = tmp_path / "texts.csv"
     texts.write_text("line\n" + "\n".join(TEXTS))
-    report = export_openvino(source, tmp_path / "graph", data=str(texts), text_column="line")
+    report = export_openvino(source, tmp_path / "graph", data=str(texts), text_column="line", overwrite=True)
     assert report.texts == len(TEXTS) and report.equal_decisions[FILE] == 1 and report.largest_difference < 1e-5
     model = reload(source, "token-classification")
     with torch.no_grad():

@@ -186,7 +186,7 @@ def test_read_names_that_differ_in_case_become_different_files(tmp_path):
     assert list(_read(arguments(tmp_path, [str(tmp_path / "a"), str(tmp_path / "b")]))) == ["Text", "text_2"]
 
 
-def test_demo_wrong_settings_are_errors(tmp_path):
+def test_demo_wrong_settings_are_errors(tmp_path, user_error):
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ValueError, match=r"There is no text in .*empty\.txt"):
         demo(arguments(tmp_path, [str(tmp_path / "empty.txt")]))
@@ -199,7 +199,7 @@ def test_demo_wrong_settings_are_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
     assert not (tmp_path / "demo").exists()
-    with pytest.raises(ValueError, match="vocab_size is 9, but"):
+    with user_error("--vocab_size"):
         demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9))
     assert not (tmp_path / "demo").exists()  # an error leaves nothing
     write_sources(tmp_path, folder=tmp_path / "demo")

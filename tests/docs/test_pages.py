@@ -59,7 +59,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "mybert.finetuning.FinetuneSettings": TWO_STEPS,
     "mybert.demo.DemoSettings": {"text": ["corpus"]},
     "mybert.studies.AblationSettings": {"rows": ["mlm+nsp", "ltr+bilstm"]},
-    "mybert.studies.engines.BenchSettings": {"repeats": 1},
+    "mybert.studies.BenchSettings": {"repeats": 1},
     "mybert.hub_card.PushSettings": {"output_dir": "pushed", "overwrite": True},  # uploads nothing
 }
 
@@ -236,12 +236,12 @@ shorter, sys.argv = json.loads(sys.argv[1]), ["mybert", *sys.argv[2:]]
 {inspect.getsource(shorten)}
 from mybert.__main__ import main
 from mybert.command_line import Command
-load = Command.load
+load = Command.load_settings
 def load_and_shorten(command):
     loaded = load(command)
     shorten(types.SimpleNamespace(setattr=setattr), shorter, sys.modules.get)
     return loaded
-Command.load = load_and_shorten
+Command.load_settings = load_and_shorten
 sys.exit(main())
 """
 

@@ -112,8 +112,8 @@ def test_rows_are_joined_as_well(tmp_path):
     assert list(read_documents(path, text_column="body")) == BOTH
 
 
-def test_wrong_settings():
-    with pytest.raises(ValueError, match=r"document_end is 'page'; expected one of auto, blank_line, .*file"):
+def test_wrong_settings(user_error):
+    with user_error("--document_end"):
         DocumentSettings(document_end="page")
     with pytest.raises(ValueError, match=r"heading_pattern is '\(', which is not a regular expression"):
         DocumentSettings(heading_pattern="(")

@@ -145,5 +145,5 @@ def test_check_folder_with_an_onnx_graph_says_what_reads_it(folder):
     for name in ("model.onnx", "onnx/model_int8.onnx"):
         (folder / name).parent.mkdir(exist_ok=True)
         weights = weights.rename(folder / name)
-        with pytest.raises(FileNotFoundError, match=rf"holds an ONNX graph \({name}\) .*onnxruntime.*docs/onnx\.md"):
+        with pytest.raises(FileNotFoundError, match=rf"holds an ONNX graph \({name}\) .*onnxruntime.*docs/graphs\.md"):
             Checkpoint(folder).check_folder()

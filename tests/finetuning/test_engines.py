@@ -54,6 +54,15 @@ def graph(tmp_path_factory, models):
     return convert
 
 
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tiny_model):
+    """A model without a head, and its conversion."""
+    folder = tmp_path_factory.mktemp("encoder")
+    model = tiny_model(folder / "model", mybert.MyBertModel, initializer_range=0.5)
+    export_openvino(model, folder / "graph")
+    return model, folder / "graph"
+
+
 def assert_close(found, expected):
     """Equal, but for numbers, which may differ by rounding."""
     if isinstance(expected, dict):
@@ -122,14 +131,13 @@ def test_pipeline_with_a_graph_answers_as_pytorch_from_packed_rows(models, graph
     assert task == "squad" or (len(rows) == 3 and sum(rows) < 30)
 
 
-def test_sentence_transformers_with_a_graph_encodes_as_pytorch(tmp_path, tiny_model, texts):
+def test_sentence_transformers_with_a_graph_encodes_as_pytorch(encoder, texts):
     library = pytest.importorskip("sentence_transformers")
-    model = tiny_model(tmp_path / "model", mybert.MyBertModel, initializer_range=0.5)
-    export_openvino(model, tmp_path / "graph")
-    encoder = library.SentenceTransformer(str(model), device="cpu")
-    expected = encoder.encode(texts)
-    encoder[0].model = OpenVinoModel(tmp_path / "graph")
-    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    model, graph = encoder
+    sentences = library.SentenceTransformer(str(model), device="cpu")
+    expected = sentences.encode(texts)
+    sentences[0].model = OpenVinoModel(graph)
+    np.testing.assert_allclose(sentences.encode(texts), expected, atol=1e-5)
     assert expected.std() > 0.1
 
 
@@ -140,21 +148,24 @@ def test_evaluate_with_openvino_gives_the_same_metrics(models, graph, texts):
 
 
 @pytest.mark.parametrize("pooling", ["mean", None])
-def test_features_with_openvino_are_those_of_pytorch(tmp_path, tiny_model, texts, pooling):
-    model = tiny_model(tmp_path / "model", mybert.MyBertModel, initializer_range=0.5)
-    export_openvino(model, tmp_path / "graph")
+def test_features_with_openvino_are_those_of_pytorch(encoder, tmp_path, texts, pooling):
+    model, graph = encoder
     (tmp_path / "texts.txt").write_text("\n".join(texts))
     found = []
-    for folder in (model, tmp_path / "graph"):
-        output = str(folder.with_suffix(".safetensors"))
+    for folder in (model, graph):
+        output = str(tmp_path / f"{folder.name}.safetensors")
         files = {"text": [str(tmp_path / "texts.txt")], "output": output}
         extract_features(FeaturesArguments(model=str(folder), features="last", pooling=pooling, **files))
         found.append(load_file(output)["features"])
     np.testing.assert_allclose(found[1], found[0], atol=1e-5)
     assert found[0].std() > 0.1
+
+
+def test_features_of_a_graph_have_no_embeddings(encoder, tmp_path, texts):
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    files = {"text": [str(tmp_path / "texts.txt")], "output": str(tmp_path / "other.jsonl")}
     with pytest.raises(ValueError, match="embeddings needs the states of other layers than the last"):
-        files["output"] = str(tmp_path / "other.jsonl")
-        extract_features(FeaturesArguments(model=str(tmp_path / "graph"), features="embeddings", **files))
+        extract_features(FeaturesArguments(model=str(encoder[1]), features="embeddings", **files))
 
 
 def test_features_of_a_graph_with_a_head_are_rejected(graph, tmp_path):
@@ -351,15 +362,16 @@ def test_predict_of_a_published_folder_without_openvino_or_on_a_gpu_uses_weights
 
 
 def test_features_of_a_published_folder_use_weights_where_the_graph_has_no_such_states(
-    published, models, tmp_path, tiny_model
+    published, models, tmp_path, encoder
 ):
     (tmp_path / "texts.txt").write_text("the cat sat\na dog ran")
-    encoder = tiny_model(tmp_path / "encoder", mybert.MyBertModel, initializer_range=0.5)
-    with_graph = write_publishable(encoder, tmp_path / "with_graph", "owner/encoder", graphs=["openvino"])
+    model, graph = encoder
+    with_graph = shutil.copytree(model, tmp_path / "with_graph")
+    shutil.copytree(graph, with_graph / "openvino")
     for folder, source, chosen, is_in_torch in (
         (published, models / "sst2", {"pooling": "mean"}, True),
-        (with_graph, encoder, {}, True),
-        (with_graph, encoder, {"pooling": "mean"}, False),
+        (with_graph, model, {}, True),
+        (with_graph, model, {"pooling": "mean"}, False),
     ):
         vectors = []
         for name in (folder, source):

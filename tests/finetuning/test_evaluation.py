@@ -72,14 +72,14 @@ def test_evaluate_predictions_replace_the_model_of_a_settings_file(tmp_path, rte
         f"data: {rte}",
         "task: rte",
         "batch_size: 4",
-        "predictions_dir: p",
+        f"predictions_dir: {tmp_path / 'p'}",
         "use_cpu: true",
     ]
     (tmp_path / "evaluate.yaml").write_text("\n".join(lines))
     predictions = tmp_path / "predictions.tsv"
     predictions.write_text("\n".join(["index\tprediction", *(f"{n}\t{row[2]}" for n, row in enumerate(PAIRS))]))
     assert main(["evaluate", "--config", str(tmp_path / "evaluate.yaml"), "--predictions", str(predictions)]) == 0
-    assert json.loads(capsys.readouterr().out) == {"accuracy": 1.0}
+    assert json.loads(capsys.readouterr().out) == {"accuracy": 1.0} and not (tmp_path / "p").exists()
 
 
 def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, tune):
@@ -172,19 +172,21 @@ def test_broken_configurations(tmp_path, rte, finetuned, changed, fields, found)
             *({"model": "finetuned", "task": "multiple_choice"}, r"no head .*\(it is a MyBertForSequenceClass"),
         ),
         ("", "", {}, "model is not set; .* Or give predictions"),
-        ("", "", {"model": "m", "data": []}, "data is not set"),
+        ("", "", {"model": "m", "data": []}, "--data"),
         ("short.tsv", "index\tprediction\n0\tentailment\n", {"predictions": "short.tsv"}, r"short.tsv has 1 .* 12"),
         ("", "", {"model": "m", "max_answer_length": 3}, "max_answer_length is not a setting of the task rte"),
         ("none.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n", {"model": "finetuned"}, "has no column 'label'"),
     ],
 )
-def test_evaluate_mistakes(tmp_path, monkeypatch, rte, pretrained, finetuned, name, content, settings, found):
+def test_evaluate_mistakes(
+    tmp_path, monkeypatch, rte, pretrained, finetuned, name, content, settings, found, user_error
+):
     monkeypatch.chdir(tmp_path)
     if name:
         Path(name).write_text(content)
     folders = {"pretrained": str(pretrained), "finetuned": str(finetuned[0])}
     settings = {option: folders.get(str(value), value) for option, value in settings.items()}
-    with pytest.raises(ValueError, match=found):
+    with user_error(found):
         evaluate_model(arguments(tmp_path, name if name and "predictions" not in settings else rte, **settings))
 
 

@@ -232,12 +232,12 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
     ("settings", "message"),
     [
         ({"features": "weighted_all", "weights": [1.0]}, "1 weights; expected 5, one for each layer of weighted_all"),
-        ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
+        ({"max_length": 600}, "--max_length"),
     ],
 )
-def test_extract_features_wrong_settings_are_errors(settings, message, encoder, text_file, tmp_path):
+def test_extract_features_wrong_settings_are_errors(settings, message, encoder, text_file, tmp_path, user_error):
     defaults = {"model": str(encoder), "text": [str(text_file)], "output": str(tmp_path / "f.jsonl")}
-    with pytest.raises(ValueError, match=message):
+    with user_error(message):
         extract_features(FeaturesArguments(**defaults | settings))
     assert not list(tmp_path.glob("*f.jsonl*"))
 
@@ -288,15 +288,15 @@ def test_words_are_not_tagged_by_other_models(encoder):
         tag_words(encoder, SENTENCES)
 
 
-def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short):
+def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, short, user_error):
     finetune(tagging(model=str(short), max_steps=1))
     tags = tag_words(tmp_path / "out", [SENTENCES[0] * 10, SENTENCES[1]])
     assert [len(sentence) for sentence in tags] == [10 * len(SENTENCES[0]), len(SENTENCES[1])]
-    with pytest.raises(ValueError, match=r"max_length is 17; .*short reads at most 16 tokens"):
+    with user_error("--max_length"):
         tag_words(tmp_path / "out", SENTENCES, max_length=17)
     settings = {"model": str(tmp_path / "out"), "data": TAGGED}
     assert "f1" in evaluate_model(EvaluateArguments(**settings))
-    with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 16 tokens"):
+    with user_error("--max_length"):
         evaluate_model(EvaluateArguments(task="ner", max_length=128, **settings))
 
 
@@ -322,8 +322,8 @@ def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     assert sizes == dict.fromkeys(TABLE_7, 8) | {"concat_last_four": 32}
 
 
-def test_finetune_on_features_wrong_settings_are_errors(tagging):
-    with pytest.raises(ValueError, match="features is 'best'; expected one of all, embeddings"):
+def test_finetune_on_features_wrong_settings_are_errors(tagging, user_error):
+    with user_error("--features"):
         finetune(tagging(features="best"))
     with pytest.raises(ValueError, match="is only for tagging words"):
         finetune(tagging(task="classification", train_file=[("a", "x"), ("b", "y")], validation_file=None))

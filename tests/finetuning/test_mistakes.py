@@ -120,11 +120,11 @@ def test_it_is_said_if_the_last_model_is_kept_and_not_the_best(short_run, table,
         ({"reinitialize_layers": 2}, "reinitialize_layers is 2; expected 0 to 1"),
         ({"reinitialize_layers": 1, "freeze_layers": 1}, "some would be random and never trained; expected less"),
         ({"dataloader_drop_last": True}, "there are 2 sequences to train on, less than a batch of 32"),
-        ({"folds": 3}, "folds is 3, but there are only 2 examples or texts"),
+        ({"folds": 3}, "--folds"),
     ],
 )
-def test_settings_that_the_model_cannot_do(tmp_path, short_run, table, settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_the_model_cannot_do(tmp_path, short_run, table, settings, message, user_error):
+    with user_error(message):
         finetune(short_run(train_file=table, **settings))
     assert not (tmp_path / "out").exists()
 
@@ -193,7 +193,9 @@ def test_longest_sequence_of_a_model_without_limit_is_none():
 
 
 @pytest.mark.parametrize(("max_length", "fits"), [(16, True), (17, False), (18, False)])
-def test_positions_that_begin_behind_the_paddings_number(tmp_path, tiny_model, short_run, max_length, fits):
+def test_positions_that_begin_behind_the_paddings_number(
+    tmp_path, tiny_model, short_run, max_length, fits, user_error
+):
     """RoBERTa's 514 positions read 512 tokens."""
     model = tiny_model(tmp_path / "model", RobertaModel, max_position_embeddings=18, pad_token_id=1)
     rows = [("a cat " * 20, label) for label in "xy"]
@@ -201,7 +203,7 @@ def test_positions_that_begin_behind_the_paddings_number(tmp_path, tiny_model, s
     if fits:
         assert not finetune(short_run(**settings, save_strategy="no"))["interrupted"]
     else:
-        with pytest.raises(ValueError, match=rf"max_length is {max_length}; .*model reads at most 16 tokens"):
+        with user_error("--max_length"):
             finetune(short_run(**settings))
 
 
@@ -300,12 +302,12 @@ def test_finetune_quantized_model_is_rejected(tmp_path, pretrained, changed, sho
     assert not (tmp_path / "out").exists()
 
 
-def test_sequences_are_no_longer_than_a_model_reads(tmp_path, tiny_model, short_run):
+def test_sequences_are_no_longer_than_a_model_reads(tmp_path, tiny_model, short_run, user_error):
     """By default; a length that is given is an error."""
     model = str(tiny_model(tmp_path / "short", max_position_embeddings=32))
     settings = {"train_file": [("a cat " * 40, "x"), ("a dog", "y")], "max_steps": 1}
     finetune(short_run(model=model, max_length=None, **settings))
-    with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 32 tokens"):
+    with user_error("--max_length"):
         finetune(short_run("a", model=model, max_length=128, **settings))
     student = {"teacher": str(tmp_path / "out"), "student": model, "task": "classification"}
     distill(**student, output_dir=str(tmp_path / "student"), use_cpu=True, disable_tqdm=True, **settings)

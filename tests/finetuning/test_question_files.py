@@ -70,6 +70,12 @@ def test_case_16_a_file_for_another_task_names_its_columns(tmp_path, name):
         read_examples(TASK, source)
 
 
+def test_case_16_questions_for_classification_name_their_task(tmp_path):
+    (tmp_path / "q.json").write_text(json.dumps([PARAGRAPH]))
+    with pytest.raises(ValueError, match=r"and label_column='NAME'; task='question_answering' reads questions with"):
+        read_examples(TASKS["classification"], Source.of(tmp_path / "q.json"))
+
+
 def test_case_16_columns_called_as_squads_keys_stay_columns(tmp_path):
     rows = [{"text": "a", "label": "x", "paragraphs": ["b"], "qas": "c"}, {"text": "b", "label": "y", "qas": []}]
     read = read_task_rows(TASKS["classification"], Source.of(rows), labeled=True)

@@ -223,7 +223,21 @@ def test_words_of_a_text_with_no_break_space_keep_it():
     assert example.words == ("10\u00a0000", "euros")
 
 
-def test_labels_of_other_tags_name_tagging():
-    with pytest.raises(ValueError, match=r"tag 'DET' is not of .*; for other tags use task='tagging'"):
+def test_labels_of_other_tags_name_tagging(user_error):
+    with user_error("--task"):
         TASKS["ner"].labels([TaggedSentence(("a", "b"), ("DET", "NOUN"))], "x")
     assert TASKS["tagging"].with_classes(Labels(("DET", "NOUN"))).letters == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("case_13.tsv", "Aspirin\tB\ninhibits\tO\n\nIt\tO\nworks\tO\n"),
+        ("case_14.tsv", "Ada lives\tPER-B O\nin London\tO LOC-B\n"),
+        ("case_13.conll", "Aspirin B\ninhibits O\n\nIt O\n"),
+    ],
+)
+def test_case_13_and_14_tagged_words_for_classification_name_their_task(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match="task='ner' reads words with tags"):
+        read_examples(TASKS["classification"], Source.of(tmp_path / name))

@@ -98,7 +98,7 @@ def test_learning_rates_by_layer_and_of_word_embeddings(deep, decay, factor):
     assert len(layerwise_groups(model, 1e-3, 1.0, 0.01)) == 2
 
 
-def test_top_layers_begin_anew(deep):
+def test_top_layers_begin_anew(deep, user_error):
     model = MyBertForSequenceClassification.from_pretrained(deep)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(7)
@@ -110,7 +110,7 @@ def test_top_layers_begin_anew(deep):
     assert {name.split(".")[3] for name in weights if "encoder" in name} == {"1", "2"}
     layer = model.bert.get_submodule("encoder.layer.1")
     assert layer.get_submodule("intermediate.dense").weight.std().item() == pytest.approx(0.02, rel=0.3)
-    with pytest.raises(ValueError, match="reinitialize_layers is 4; expected 0 to 3"):
+    with user_error("--reinitialize_layers"):
         reinitialize_layers(model, 4)
 
 
@@ -143,13 +143,13 @@ def summary(arguments, *measured, **settings):
     return summarize(trainings, plan_finetuning(arguments(num_seeds=len(measured), **settings)))
 
 
-def test_a_metric_that_only_some_seeds_have(arguments):
+def test_a_metric_that_only_some_seeds_have(arguments, user_error):
     """The metric of an entity type that the data lacks but a model predicts."""
     measured = ({"accuracy": 0.5}, {"accuracy": 0.75, "A_f1": 0.0})
     kept, metrics, spread = summary(arguments, *measured)
     assert (kept.name, metrics, spread["mean"]) == ("seed 43", measured[1], {"accuracy": 0.625})
     assert (spread["best_seed"], spread["seeds"]["42"]) == (43, {"accuracy": 0.5})
-    with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
+    with user_error("--metric_for_best_model"):
         summary(arguments, *measured, metric_for_best_model="A_f1")
 
 

@@ -270,14 +270,14 @@ def test_inspect_corpus_without_filter_judges_each_reason_alone():
     ("settings", "message"),
     [
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'"),
-        ({"filter": ["copies"]}, "filter has 'copies'; expected some of symbol_lines, other_scripts, "),
+        ({"filter": ["copies"]}, "--filter"),
         ({"symbol_share": 0.3}, "symbol_share is 0.3 and filter lacks symbol_lines"),
         ({"filter": ["duplicates"], "scripts": ["Latin"]}, r"scripts is \['Latin'\] and filter lacks other_scripts"),
         ({"filter": ["other_scripts"], "scripts": ["Cyrillic"]}, r"corpus is empty.*\(other_scripts"),
     ],
 )
-def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message):
-    with pytest.raises(ValueError, match=message):
+def test_settings_that_do_not_fit(tmp_path, tokenizer, settings, message, user_error):
+    with user_error(message):
         build_token_store([ENGLISH], tokenizer, tmp_path / "s", **settings)
     assert not any(tmp_path.iterdir())
 

@@ -73,11 +73,11 @@ def test_dry_run_decides_what_the_run_records(place, command, capsys):
     assert "What differs: seed was 42, is 7" in capsys.readouterr().err
 
 
-def test_dry_run_counts_trainings_and_steps(place):
+def test_dry_run_counts_trainings_and_steps(place, user_error):
     settings = {"model": "pretrained", "train_file": ROWS, "output_dir": "out", "dry_run": True, "use_cpu": True}
     report = finetune(**settings, folds=3, num_train_epochs=2, per_device_train_batch_size=4)
     assert report["training"] == {"trainings": 4, "steps": 6, "epochs": 2.0, "batch size": 4}
     assert report["data"]["train"]["examples"] == 12 and report["classes"] == ["happy", "sad"]
     assert report["decided"]["learning_rate"]["reason"].startswith("5e-05 x 768 / hidden size")
-    with pytest.raises(ValueError, match="metric_for_best_model is 'mood'; expected one of"):
+    with user_error("--metric_for_best_model"):
         finetune(**settings, folds=3, metric_for_best_model="mood")

@@ -176,7 +176,7 @@ def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_workers_end_with_the_command(tmp_path, how):
     """While it waits for more text; the workers then release their handles, such as standard output."""
     script = (
