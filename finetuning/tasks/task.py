@@ -162,8 +162,8 @@ class Target(ABC, Generic[E, P]):
     """What a network learns, and what its outputs mean."""
 
     auto_class: ClassVar[Any]
-    classifies_texts: ClassVar[bool] = False  # whether each text or pair has a class, labels or numbers
     """transformers' Auto class of the head."""
+    classifies_texts: ClassVar[bool] = False  # whether each text or pair has a class, labels or numbers
     loss: ClassVar[ItemLoss]
     teaching: ClassVar[Teaching | None] = None  # None if it cannot be distilled
     calibrator: ClassVar[type[Calibrator]] = Calibrator
