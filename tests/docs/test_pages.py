@@ -236,12 +236,14 @@ shorter, sys.argv = json.loads(sys.argv[1]), ["mybert", *sys.argv[2:]]
 {inspect.getsource(shorten)}
 from mybert.__main__ import main
 from mybert.command_line import Command
-load = Command.load_settings
-def load_and_shorten(command):
-    loaded = load(command)
-    shorten(types.SimpleNamespace(setattr=setattr), shorter, sys.modules.get)
-    return loaded
-Command.load_settings = load_and_shorten
+def then_shortened(load):
+    def load_and_shorten(command):
+        loaded = load(command)
+        shorten(types.SimpleNamespace(setattr=setattr), shorter, sys.modules.get)
+        return loaded
+    return load_and_shorten
+Command.load_settings = then_shortened(Command.load_settings)
+Command.load_function = then_shortened(Command.load_function)  # which loads settings of what it calls
 sys.exit(main())
 """
 
