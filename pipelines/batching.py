@@ -21,20 +21,29 @@ EXAMPLES_AT_ONCE = 512
 """Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
 
 
-TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
-"""Tokens in a batch if no batch size is given: fits a CPU's cache, or keeps an accelerator busy."""
+_ACCELERATOR_TOKENS = 16384  # keep an accelerator busy
+# The hidden states of a CPU's batch are 4 MB, which fits its cache; a small network needs many tokens to be busy.
+_CPU_STATES, _MIN_CPU_TOKENS = 2**20, 1024
+
+
+def tokens_at_once(model: Any) -> int:
+    """Tokens in a batch, padding included, if no batch size is given."""
+    if model.device.type != "cpu":
+        return _ACCELERATOR_TOKENS
+    return max(_MIN_CPU_TOKENS, _CPU_STATES // getattr(model.config, "hidden_size", _CPU_STATES))
 
 
 def batches_by_length(
-    lengths: Sequence[int], device: torch.device, batch_size: int | None = None
+    lengths: Sequence[int], budget: int, batch_size: int | None = None, max_rows: int = sys.maxsize
 ) -> Iterator[list[int]]:
-    """Yield the indices of rows in batches of similar length, the longest first, so that memory errors come early."""
-    budget = TOKENS_AT_ONCE["cpu" if device.type == "cpu" else "accelerator"]
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    """Yield the indices of rows in batches of similar length, the longest first, so that memory errors come early.
+
+    Without a batch size, a batch has at most `max_rows` rows and `budget` tokens, padding included, or one longer row.
+    """
+    order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     start = 0
     while start < len(order):
-        # Without a batch size, at most `TOKENS_AT_ONCE` tokens, padding included, or one longer row.
-        size = batch_size or max(1, budget // max(1, lengths[order[start]]))
+        size = batch_size or max(1, min(max_rows, budget // max(1, lengths[order[start]])))
         yield order[start : start + size]
         start += size
 
@@ -55,15 +64,16 @@ def run_sorted(
     lengths: Sequence[int] | None = None,
     shared: bool = False,
     progress: bool = False,
+    max_rows: int = sys.maxsize,
 ) -> list[Any]:
     """Run rows through a model in batches of similar length, and return what `keep` keeps, in the rows' order.
 
     `collate` makes the model's arguments of rows; `keep` gets its outputs, these arguments and the rows. `lengths` are
     those of the rows in tokens, by default of their `input_ids`. If the work is `shared`, the processes of a run
-    divide it, and each returns all results.
+    divide it, and each returns all results. Without a batch size, a batch has at most `max_rows` rows.
     """
     lengths = [len(row["input_ids"]) for row in rows] if lengths is None else lengths
-    batches = list(batches_by_length(lengths, model.device, batch_size))
+    batches = list(batches_by_length(lengths, tokens_at_once(model), batch_size, max_rows))
     if shared:
         from accelerate import PartialState
         from accelerate.utils import gather_object

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..modeling_mybert.losses_mybert import full_precision
 from .batching import EXAMPLES_AT_ONCE, longest_input, run_sorted
 from .options import ScoringMethod
 
-_Row = tuple[np.ndarray, np.ndarray, int]  # a text's token ids, the ends of `_word_ends`, and which token is predicted
+_CPU_LOGITS, _ACCELERATOR_LOGITS = 2**22, 2**27  # of a batch; from 32 MB on, each allocation gets new pages from Linux
 _TIE = 1e-4  # nats
 _LABELED_ONLY = "predicts_labeled_only"  # attribute of a model with such hooks
 _MINIMAL_PAIRS = (("sentence_good", "sentence_bad"), ("good", "bad"), ("text", "text_pair"))
@@ -54,8 +55,8 @@ def pseudo_log_likelihoods(
         texts: The texts.
         method: Which tokens are masked together.
         max_length: Longest sequence in tokens, [CLS] and [SEP] included; None for the model's maximum.
-        batch_size: Sequences at a time; None for what suits their lengths and the device. A text is as many sequences
-            as it has tokens.
+        batch_size: Sequences at a time; None for what suits their lengths, the model and the device. A text is as many
+            sequences as it has tokens; of equal texts, one is computed.
         shared: Whether the processes of a run divide the work; each returns all results.
         progress: Whether to show a progress bar.
 
@@ -78,54 +79,81 @@ def pseudo_log_likelihoods(
         raise SettingError("max_length", max_length, f"3 to {longest}, what the model reads")
     space = (max_length or longest) - 2
 
-    def length_of(row: _Row) -> int:
-        return min(len(row[0]), space) + 2
-
-    def collate(rows: list[_Row]) -> dict[str, torch.Tensor]:
-        lengths = np.array([length_of(row) for row in rows])
-        input_ids = np.full((len(rows), lengths.max()), tokenizer.pad_token_id or 0)
-        labels = np.full_like(input_ids, IGNORE_INDEX)
-        for number, (ids, word_ends, place) in enumerate(rows):
-            start = min(max(place - space // 2, 0), max(len(ids) - space, 0))
-            window = ids[start : start + space].copy()
-            window[place - start : word_ends[place] - start] = tokenizer.mask_token_id
-            input_ids[number, : lengths[number]] = [tokenizer.cls_token_id, *window, tokenizer.sep_token_id]
-            labels[number, 1 + place - start] = ids[place]
-        is_token = np.arange(input_ids.shape[1]) < lengths[:, None]
-        batch = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64), "labels": labels}
-        return {name: torch.from_numpy(values) for name, values in batch.items()}
-
-    def keep(outputs: Any, batch: Mapping[str, torch.Tensor], rows: list[_Row]) -> list[float]:
-        bar.update(sum(1 / len(ids) for ids, _, _ in rows))  # a long text takes many batches
-        is_predicted = batch["labels"] != IGNORE_INDEX
-        logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
-        logits = logits if logits.ndim == 2 else logits[is_predicted]
-        found = full_precision(logits).log_softmax(-1).gather(1, batch["labels"][is_predicted][:, None])
-        return found[:, 0].tolist()
+    def keep(fractions: np.ndarray, outputs: Any, batch: Mapping[str, torch.Tensor], rows: list[int]) -> list[float]:
+        bar.update(float(fractions[rows].sum()))  # a long text takes many batches
+        return _log_probabilities(outputs, batch["labels"])
 
     model.eval()
-    scores: list[np.ndarray] = []
+    max_logits = _CPU_LOGITS if model.device.type == "cpu" else _ACCELERATOR_LOGITS
+    max_rows = max(1, max_logits // model.config.vocab_size)
+    scores: dict[str, np.ndarray] = {}
+    distinct = list(dict.fromkeys(texts))
     undo = predict_labeled_only(model)
     try:
         shown = {"unit": " texts", "unit_scale": True, "delay": 2, "disable": not progress}
-        with progress_bar(desc="Score", total=len(texts), **shown) as bar:
-            for first in range(0, len(texts), EXAMPLES_AT_ONCE):
-                part = list(texts[first : first + EXAMPLES_AT_ONCE])
-                encoded = tokenizer(part, add_special_tokens=False, truncation=False, verbose=False)
-                tokens = [np.array(ids, dtype=np.int64) for ids in encoded["input_ids"]]
-                rows = [
-                    (ids, word_ends, place)
-                    for number, ids in enumerate(tokens)
-                    for word_ends in [_word_ends(encoded.word_ids(number), method)]
-                    for place in range(len(ids))
-                ]
-                found = run_sorted(model, rows, collate, keep, batch_size, list(map(length_of, rows)), shared)
-                ends = np.cumsum([0, *map(len, tokens)])
-                scores += [np.array(found[start:end], dtype=np.float64) for start, end in pairwise(ends)]
+        with progress_bar(desc="Score", total=len(distinct), **shown) as bar:
+            for first in range(0, len(distinct), EXAMPLES_AT_ONCE):
+                part = distinct[first : first + EXAMPLES_AT_ONCE]
+                copies = _MaskedCopies(tokenizer, part, method, space)
+                found = run_sorted(
+                    *(model, range(len(copies.ids)), copies.collate, partial(keep, copies.fractions)),
+                    *(batch_size, copies.lengths, shared),
+                    max_rows=max_rows,
+                )
+                scores |= zip(part, np.split(np.array(found, dtype=np.float64), copies.text_ends[:-1]), strict=True)
                 bar.update(first + len(part) - bar.n)  # empty texts, and those of other processes
     finally:
         undo()
-    return scores
+    return [scores[text] for text in texts]
+
+
+class _MaskedCopies:
+    """Copies of texts as arrays, one for each token: it is predicted, and masked with the rest of its word if wanted.
+
+    A text that is longer than `space` has a window of it in each copy.
+    """
+
+    def __init__(self, tokenizer: Any, texts: list[str], method: ScoringMethod, space: int) -> None:
+        encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
+        tokens = encoded["input_ids"]
+        counts = np.array([len(ids) for ids in tokens])
+        self.text_ends = counts.cumsum()
+        text = np.arange(len(texts)).repeat(counts)
+        begin, count = (self.text_ends - counts)[text], counts[text]
+        self.ids = np.fromiter(chain.from_iterable(tokens), np.int64, len(text))
+        token = np.arange(len(text))
+        self._masked_ends = token + 1
+        if method == "within_word_l2r":
+            words = np.fromiter(chain.from_iterable(map(encoded.word_ids, range(len(texts)))), np.int64, len(text))
+            self._masked_ends = np.searchsorted(begin + words, begin + words, side="right")
+        self._starts = begin + (token - begin - space // 2).clip(0, (count - space).clip(0))
+        self.lengths = (count.clip(max=space) + 2).tolist()
+        self.fractions = 1 / count  # of its text
+        names = ("pad", "cls", "sep", "mask")
+        self._pad, self._cls, self._sep, self._mask = (getattr(tokenizer, f"{name}_token_id") or 0 for name in names)
+
+    def collate(self, rows: list[int]) -> dict[str, torch.Tensor]:
+        token, place = np.array(rows), np.arange(len(rows))
+        lengths = np.array([self.lengths[row] for row in rows])
+        column = np.arange(lengths.max())
+        positions = self._starts[token][:, None] + column - 1
+        is_masked = (positions >= token[:, None]) & (positions < self._masked_ends[token][:, None])
+        input_ids = np.where(is_masked, self._mask, self.ids[positions.clip(0, len(self.ids) - 1)])
+        input_ids[:, 0], input_ids[place, lengths - 1] = self._cls, self._sep
+        is_token = column < lengths[:, None]
+        input_ids[~is_token] = self._pad
+        labels = np.full_like(input_ids, IGNORE_INDEX)
+        labels[place, 1 + token - self._starts[token]] = self.ids[token]
+        batch = {"input_ids": input_ids, "attention_mask": is_token.astype(np.int64), "labels": labels}
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+def _log_probabilities(outputs: Any, labels: torch.Tensor) -> list[float]:
+    """Of the labeled tokens, from a masked LM's logits of all tokens or of these."""
+    is_labeled = labels != IGNORE_INDEX
+    logits = outputs["prediction_logits" if "prediction_logits" in outputs else "logits"]
+    logits = full_precision(logits if logits.ndim == 2 else logits[is_labeled])
+    return logits.log_softmax(-1).gather(1, labels[is_labeled][:, None])[:, 0].tolist()
 
 
 def predict_labeled_only(model: Any) -> Callable[[], None]:
@@ -158,13 +186,6 @@ def predict_labeled_only(model: Any) -> Callable[[], None]:
             handle.remove()
 
     return undo
-
-
-def _word_ends(words: Sequence[int], method: ScoringMethod) -> np.ndarray:
-    """For each token, given its word's number, the end of the tokens that are masked with it."""
-    if method == "original":
-        return np.arange(1, len(words) + 1)
-    return np.searchsorted(words, words, side="right")
 
 
 def minimal_pair_accuracy(acceptable: Sequence[float], unacceptable: Sequence[float]) -> float:

@@ -1,5 +1,7 @@
 """Pseudo-log-likelihoods of sentences, against a loop over transformers' BERT."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ from tqdm import tqdm
 
 from mybert import MyBertTokenizer
 from mybert.pipelines import minimal_pair_accuracy, pseudo_log_likelihoods
+from mybert.pipelines.batching import batches_by_length, tokens_at_once
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the un ##want ##ed ##s cat dog mat sat on . '".split()
 TEXTS = ["The unwanted cats sat on the mat.", "dog", "", "the dog's [MASK] sat on zebras , the mat .", "the " * 30]
@@ -69,6 +72,30 @@ def test_pseudo_log_likelihoods_compute_one_row_of_logits_for_each_token(heads, 
     pseudo_log_likelihoods(model, tokenizer, ["the cat sat on the mat", "dog"], batch_size=7)
     assert shapes == [(7, 32)]
     assert layers == [(1, 6 * 8 + 3, 32)]  # no padding
+
+
+def test_pseudo_log_likelihoods_of_equal_texts_are_computed_once(heads, tokenizer, watch):
+    model = heads("ForMaskedLM").model(vocab_size=len(PIECES), max_position_embeddings=40)
+    shapes = watch(model.cls.predictions.transform)
+    first, other, second = pseudo_log_likelihoods(model, tokenizer, ["the cat", "dog", "the cat"])
+    assert shapes == [(3, 32)] and len(other) == 1
+    np.testing.assert_array_equal(first, second)
+
+
+def test_pseudo_log_likelihoods_of_a_large_vocabulary_have_few_logits_at_once(heads, tokenizer, watch, monkeypatch):
+    model = heads("ForMaskedLM").model(vocab_size=len(PIECES), max_position_embeddings=40)
+    shapes = watch(model.cls.predictions.transform)
+    monkeypatch.setattr("mybert.pipelines.sentence_scores._CPU_LOGITS", 4 * len(PIECES) + 1)
+    pseudo_log_likelihoods(model, tokenizer, ["the cat sat on the mat"])
+    assert shapes == [(4, 32), (2, 32)]
+
+
+@pytest.mark.parametrize(("hidden_size", "rows"), [(128, 8192 // 512), (768, 1365 // 512), (2048, 1024 // 512)])
+def test_run_sorted_on_a_cpu_has_larger_batches_for_smaller_networks(hidden_size, rows):
+    model = SimpleNamespace(device=torch.device("cpu"), config=SimpleNamespace(hidden_size=hidden_size))
+    budget = tokens_at_once(model)
+    assert next(batches_by_length([512] * 100, budget)) == list(range(rows))
+    assert list(batches_by_length([2, 9, 2], budget, max_rows=2)) == [[1, 0], [2]]
 
 
 def test_pseudo_log_likelihoods_reject_models_without_masks(heads, tokenizer, user_error):
