@@ -139,34 +139,51 @@ class _Muon(torch.optim.Optimizer):
         loss = loss_of(closure)
         for group in self.param_groups:
             rate, momentum = group["lr"], group[_MOMENTUM]
-            for matrix in group["params"]:
-                if matrix.grad is None:
-                    continue
-                state = self.state[matrix]
-                if not state:
-                    state["momentum_buffer"] = torch.zeros_like(matrix.grad)
-                mean = state["momentum_buffer"]
-                mean.lerp_(matrix.grad, 1 - momentum)
-                update = nearest_orthogonal(matrix.grad.lerp(mean, momentum))
-                outputs, inputs = matrix.shape
-                matrix.mul_(1 - rate * group["weight_decay"])
-                matrix.add_(update, alpha=-rate * math.sqrt(max(1, outputs / inputs)))
+            for matrices in _stacks([matrix for matrix in group["params"] if matrix.grad is not None]):
+                gradients = [matrix.grad for matrix in matrices]
+                for matrix in matrices:
+                    if not self.state[matrix]:
+                        self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix.grad)
+                means = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+                torch._foreach_lerp_(means, gradients, 1 - momentum)
+                updates: Any = torch._foreach_lerp(gradients, means, momentum)
+                if len(updates) > 1:
+                    updates = nearest_orthogonal(torch.stack(updates)).to(matrices[0].dtype).unbind()
+                else:
+                    updates = [nearest_orthogonal(updates[0])]
+                outputs, inputs = matrices[0].shape
+                torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+                torch._foreach_add_(matrices, updates, alpha=-rate * math.sqrt(max(1, outputs / inputs)))
         return loss
 
 
-def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """Approximate U V^T of a float32 matrix U S V^T by Newton-Schulz iteration."""
-    is_fast = matrix.device.type != "cpu" or bool(bfloat16_features())
-    found = matrix.to(torch.bfloat16 if is_fast else torch.float32)
-    is_tall = matrix.shape[0] > matrix.shape[1]
+def _stacks(matrices: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Matrices in lists that are updated at once: those of a shape on a GPU, where small products leave it idle.
+
+    A CPU is no faster with several at once, and parts of matrices (FSDP 2) need products of their own.
+    """
+    stacks: dict[Any, list[torch.Tensor]] = {}
+    for number, matrix in enumerate(matrices):
+        is_stacked = matrix.device.type != "cpu" and type(matrix.detach()) is torch.Tensor
+        key = (matrix.shape, matrix.dtype, matrix.device) if is_stacked else number
+        stacks.setdefault(key, []).append(matrix)
+    return list(stacks.values())
+
+
+def nearest_orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """Approximate U V^T of each float32 matrix U S V^T (..., O, I) by Newton-Schulz iteration."""
+    is_fast = matrices.device.type != "cpu" or bool(bfloat16_features())
+    found = matrices.to(torch.bfloat16 if is_fast else torch.float32)
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
     if is_tall:
-        found = found.T
-    found = found / found.norm().clamp(min=_SMALLEST_NORM)
+        found = found.mT
+    found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=_SMALLEST_NORM)
+    add_product: Any = torch.addmm if found.ndim == 2 else torch.baddbmm
     for _ in range(_ITERATIONS):
-        square = found @ found.T
-        found = torch.addmm(found, torch.addmm(square, square, square, beta=_B, alpha=_C), found, beta=_A)
+        square = found @ found.mT
+        found = add_product(found, add_product(square, square, square, beta=_B, alpha=_C), found, beta=_A)
     # Singular values are 0.7 to 1.2.
-    return found.T if is_tall else found
+    return found.mT if is_tall else found
 
 
 class MuonWithAdamW(torch.optim.Optimizer):

@@ -226,6 +226,35 @@ def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
         assert not torch.equal(weights, start[name]), name
 
 
+@pytest.mark.parametrize("features", [(), ("AMX",)], ids=["float32", "bfloat16"])
+def test_muon_with_stacked_matrices_makes_the_updates_of_single_ones(monkeypatch, model, features):
+    monkeypatch.setattr(optimizers, "bfloat16_features", lambda: features)
+    stacked, stacks = copy.deepcopy(model), []
+    take_steps(model, [MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)), muon_lr=0.05)], [], range(3))
+
+    def by_shape(matrices):
+        shapes = {matrix.shape: None for matrix in matrices}
+        stacks.append([[matrix for matrix in matrices if matrix.shape == shape] for shape in shapes])
+        return stacks[-1]
+
+    monkeypatch.setattr(optimizers, "_stacks", by_shape)  # as on a GPU
+    optimizer = MuonWithAdamW(*matrix_groups(stacked, parameter_groups(stacked, 0.1)), muon_lr=0.05)
+    take_steps(stacked, [optimizer], [], range(3))
+    assert [len(matrices) for matrices in stacks[0]] == [8, 2, 2]
+    for (name, weights), expected in zip(stacked.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-3 if features else 1e-6, msg=name)
+    single = MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)))
+    single.load_state_dict(optimizer.state_dict())
+    kinds = [set(state) for state in optimizer.state_dict()["state"].values()]
+    assert kinds.count({"momentum_buffer"}) == 12
+
+
+def test_muon_stacks_matrices_of_a_shape_on_a_device_that_is_no_cpu(model):
+    matrices = [each.weight for each in model.bert.encoder.modules() if isinstance(each, nn.Linear)]
+    assert [len(stack) for stack in optimizers._stacks(matrices)] == [1] * 12
+    assert [len(stack) for stack in optimizers._stacks([each.to("meta") for each in matrices])] == [8, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("schedule", "settings"), [("polynomial", {"lr_end": 1e-4}), ("cosine_with_min_lr", {"min_lr": 1e-4})]
 )
