@@ -45,6 +45,9 @@ _GLOBAL_HOOKS = (
 )
 
 
+_LINEAR_FORWARD = nn.Linear.forward
+
+
 class Scan(NamedTuple):
     """What a walk through a network has seen.
 
@@ -138,6 +141,18 @@ def has_ordinary_parameters(layer: nn.Linear) -> bool:
         and weight is not bias
         and weight.is_contiguous()
         and (bias is None or (type(bias) is nn.Parameter and bias.dtype == weight.dtype))
+    )
+
+
+def is_plain_linear(layer: nn.Module) -> bool:
+    """Whether a call of a layer is no more than `nn.Linear`'s product with ordinary parameters."""
+    return (
+        type(layer) is nn.Linear
+        and nn.Linear.forward is _LINEAR_FORWARD  # a user may patch the class
+        and "forward" not in layer.__dict__
+        and not any(hooks_of(layer))
+        and not any(_GLOBAL_HOOKS)
+        and has_ordinary_parameters(layer)
     )
 
 

@@ -22,7 +22,7 @@ from transformers.utils import TransformersKwargs
 from .attention_mybert import eager_attention_forward, packed_attention, prefers_eager
 from .batch_mybert import Batch
 from .configuration_mybert import MyBertConfig
-from .linear_mybert import Product, call_layer, linear
+from .linear_mybert import Product, call_layer, call_layers, linear
 
 
 class MyBertEmbeddings(nn.Module):
@@ -85,9 +85,13 @@ class MyBertSelfAttention(nn.Module):
         With a packed `batch`, each token attends to those of its sequence, without a mask.
         """
         shape, dropout = (*hidden_states.shape[:-1], -1, self.head_size), self.dropout.p if self.training else 0.0
-        query = product(self.query, hidden_states).view(shape).transpose(1, 2)
-        key = product(self.key, hidden_states).view(shape).transpose(1, 2)
-        value = product(self.value, hidden_states).view(shape).transpose(1, 2)
+        if product is call_layer:
+            query, key, value = call_layers((self.query, self.key, self.value), hidden_states)
+        else:
+            query, key = product(self.query, hidden_states), product(self.key, hidden_states)
+            value = product(self.value, hidden_states)
+        query, key = query.view(shape).transpose(1, 2), key.view(shape).transpose(1, 2)
+        value = value.view(shape).transpose(1, 2)
         options: dict[str, Any] = {"dropout": dropout, "scaling": self.scaling, **kwargs}
         implementation = self.config._attn_implementation
         attention: Callable = eager_attention_forward

@@ -8,7 +8,7 @@ kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4, whic
 import functools
 import platform
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers.activations import ACT2FN
 
-from .hooks_mybert import Scan, scan
+from .hooks_mybert import Scan, is_plain_linear, scan
 
 KERNELS = ("auto", "mkl", "onednn")
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
@@ -182,6 +182,21 @@ def call_layer(layer: nn.Module, states: torch.Tensor, activation: nn.Module | N
     """A layer's own call, and that of the activation."""
     product: torch.Tensor = layer(states)
     return product if activation is None else activation(product)
+
+
+def call_layers(layers: Sequence[Any], states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The layers' own calls with the same states (..., I); of plain layers on a GPU, one product with all weights.
+
+    The weights are put next to each other in each forward, which is little beside the product of many tokens.
+    """
+    if _is_joined(states) and all(is_plain_linear(layer) and layer.bias is not None for layer in layers):
+        weight, bias = torch.cat([each.weight for each in layers]), torch.cat([each.bias for each in layers])
+        return F.linear(states, weight, bias).split([each.out_features for each in layers], dim=-1)
+    return [layer(states) for layer in layers]
+
+
+def _is_joined(states: torch.Tensor) -> bool:
+    return states.is_cuda  # a CPU has no use for wide products
 
 
 def linear(layer: nn.Module, states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:

@@ -26,20 +26,17 @@ _ACCELERATOR_TOKENS = 16384  # keep an accelerator busy
 _CPU_STATES, _MIN_CPU_TOKENS = 2**20, 1024
 
 
-def tokens_at_once(model: Any) -> int:
-    """Tokens in a batch, padding included, if no batch size is given."""
-    if model.device.type != "cpu":
-        return _ACCELERATOR_TOKENS
-    return max(_MIN_CPU_TOKENS, _CPU_STATES // getattr(model.config, "hidden_size", _CPU_STATES))
-
-
 def batches_by_length(
-    lengths: Sequence[int], budget: int, batch_size: int | None = None, max_rows: int = sys.maxsize
+    lengths: Sequence[int], model: Any, batch_size: int | None = None, max_rows: int = sys.maxsize
 ) -> Iterator[list[int]]:
     """Yield the indices of rows in batches of similar length, the longest first, so that memory errors come early.
 
-    Without a batch size, a batch has at most `max_rows` rows and `budget` tokens, padding included, or one longer row.
+    Without a batch size, a batch has at most `max_rows` rows and the tokens, padding included, that suit the size of
+    the model and its device, or one longer row.
     """
+    budget = _ACCELERATOR_TOKENS
+    if model.device.type == "cpu":
+        budget = max(_MIN_CPU_TOKENS, _CPU_STATES // getattr(model.config, "hidden_size", _CPU_STATES))
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     start = 0
     while start < len(order):
@@ -73,7 +70,7 @@ def run_sorted(
     divide it, and each returns all results. Without a batch size, a batch has at most `max_rows` rows.
     """
     lengths = [len(row["input_ids"]) for row in rows] if lengths is None else lengths
-    batches = list(batches_by_length(lengths, tokens_at_once(model), batch_size, max_rows))
+    batches = list(batches_by_length(lengths, model, batch_size, max_rows))
     if shared:
         from accelerate import PartialState
         from accelerate.utils import gather_object

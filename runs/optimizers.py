@@ -140,29 +140,30 @@ class _Muon(torch.optim.Optimizer):
         for group in self.param_groups:
             rate, momentum = group["lr"], group[_MOMENTUM]
             for matrices in _stacks([matrix for matrix in group["params"] if matrix.grad is not None]):
-                gradients = [matrix.grad for matrix in matrices]
+                gradients = []
                 for matrix in matrices:
-                    if not self.state[matrix]:
-                        self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix.grad)
-                means = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
-                torch._foreach_lerp_(means, gradients, 1 - momentum)
-                updates: Any = torch._foreach_lerp(gradients, means, momentum)
-                if len(updates) > 1:
-                    updates = nearest_orthogonal(torch.stack(updates)).to(matrices[0].dtype).unbind()
+                    state = self.state[matrix]
+                    if not state:
+                        state["momentum_buffer"] = torch.zeros_like(matrix.grad)
+                    state["momentum_buffer"].lerp_(matrix.grad, 1 - momentum)
+                    gradients.append(matrix.grad.lerp(state["momentum_buffer"], momentum))
+                if len(matrices) > 1:
+                    updates = nearest_orthogonal(torch.stack(gradients)).unbind()
                 else:
-                    updates = [nearest_orthogonal(updates[0])]
+                    updates = (nearest_orthogonal(gradients[0]),)
                 outputs, inputs = matrices[0].shape
-                torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
-                torch._foreach_add_(matrices, updates, alpha=-rate * math.sqrt(max(1, outputs / inputs)))
+                for matrix, update in zip(matrices, updates, strict=True):
+                    matrix.mul_(1 - rate * group["weight_decay"])
+                    matrix.add_(update, alpha=-rate * math.sqrt(max(1, outputs / inputs)))
         return loss
 
 
-def _stacks(matrices: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+def _stacks(matrices: list[Any]) -> list[list[Any]]:
     """Matrices in lists that are updated at once: those of a shape on a GPU, where small products leave it idle.
 
     A CPU is no faster with several at once, and parts of matrices (FSDP 2) need products of their own.
     """
-    stacks: dict[Any, list[torch.Tensor]] = {}
+    stacks: dict[Any, list[Any]] = {}
     for number, matrix in enumerate(matrices):
         is_stacked = matrix.device.type != "cpu" and type(matrix.detach()) is torch.Tensor
         key = (matrix.shape, matrix.dtype, matrix.device) if is_stacked else number

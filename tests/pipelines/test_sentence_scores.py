@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from mybert import MyBertTokenizer
 from mybert.pipelines import minimal_pair_accuracy, pseudo_log_likelihoods
-from mybert.pipelines.batching import batches_by_length, tokens_at_once
+from mybert.pipelines.batching import batches_by_length
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] the un ##want ##ed ##s cat dog mat sat on . '".split()
 TEXTS = ["The unwanted cats sat on the mat.", "dog", "", "the dog's [MASK] sat on zebras , the mat .", "the " * 30]
@@ -93,9 +93,8 @@ def test_pseudo_log_likelihoods_of_a_large_vocabulary_have_few_logits_at_once(he
 @pytest.mark.parametrize(("hidden_size", "rows"), [(128, 8192 // 512), (768, 1365 // 512), (2048, 1024 // 512)])
 def test_run_sorted_on_a_cpu_has_larger_batches_for_smaller_networks(hidden_size, rows):
     model = SimpleNamespace(device=torch.device("cpu"), config=SimpleNamespace(hidden_size=hidden_size))
-    budget = tokens_at_once(model)
-    assert next(batches_by_length([512] * 100, budget)) == list(range(rows))
-    assert list(batches_by_length([2, 9, 2], budget, max_rows=2)) == [[1, 0], [2]]
+    assert next(batches_by_length([512] * 100, model)) == list(range(rows))
+    assert list(batches_by_length([2, 9, 2], model, max_rows=2)) == [[1, 0], [2]]
 
 
 def test_pseudo_log_likelihoods_reject_models_without_masks(heads, tokenizer, user_error):
