@@ -1,11 +1,19 @@
-"""All GPU measurements in one Markdown file: training, inference, vocabulary layer, recipe.
+"""All GPU measurements in one Markdown file: training, optimizer, inference, prediction, vocabulary layer, recipe.
 
     make gpu                                            the tests that need a GPU, then this
     python -m mybert.benchmarks.gpu_report --output gpu_report.md
-    python -m mybert.benchmarks.gpu_report --sections training --sizes large --output large.md
 
-Every row is written as soon as it is measured, so an interrupted run keeps its rows. Every timing includes a check
-that both sides compute the same; if they do not, the section ends there, and the exit status is 1.
+A quarter of an hour, each part with its limit, the rest for the recipe itself:
+
+    timeout 150 python -m mybert.benchmarks.gpu_report --sections training --sizes large --fills 1 --output large.md
+    timeout 60 python -m mybert.benchmarks.gpu_report --sections optimizer --output optimizer.md
+    timeout 90 python -m mybert.benchmarks.gpu_report --sections products --sizes base --output products.md
+    timeout 120 python -m mybert.benchmarks.gpu_report --sections prediction --sizes base --output prediction.md
+    mybert pretrain --config gpu_1_hour --text corpus/ --output_dir my-bert --max_hours 0.1
+
+MLPerf Training's BERT-large reads 970 sequences of up to 512 tokens a second on an H100, in FP8. Every row is written
+as soon as it is measured, so an interrupted run keeps its rows. Every timing includes a check that both sides compute
+the same; if they do not, the section ends there, and the exit status is 1.
 """
 
 import argparse
@@ -22,6 +30,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -30,9 +39,10 @@ from accelerate.utils import send_to_device
 from torch import nn
 
 from ..files.checkpoint import read_json_object
-from ..modeling_mybert import IGNORE_INDEX
+from ..modeling_mybert import IGNORE_INDEX, linear_mybert
 from ..modeling_mybert.losses_mybert import linear_cross_entropy
 from ..pretraining import MODEL_SIZES, build_token_store, pretrain
+from ..runs import MuonWithAdamW, MyBertAdamW, matrix_groups, optimizers, parameter_groups
 from ..runs.model_sizes import fields_of_size
 from ..studies.timing import describe_setting, heading, row
 from ..tokenization import MyBertTokenizer
@@ -51,12 +61,16 @@ from .harness import (
     take_turns,
 )
 from .model_speed import SENTENCES
+from .packed_prediction import prediction_section
 from .runtimes import encoder_of, matched_encoders
 
 TITLES = {
     "training": "Training: MLM + NSP steps in bfloat16, AdamW",
+    "optimizer": "Steps of optimizers",
+    "products": "Training step with one product for query, key and value",
     "vocabulary": "Vocabulary layer and loss, forward and backward",
     "inference": "Inference in bfloat16",
+    "prediction": "Classes of sentences in bfloat16, compiled",
     "recipe": "The recipe gpu_1_hour, shortened",
 }
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
@@ -217,9 +231,8 @@ class TrainingSide:
 
 def training_section(settings: Settings, rate: float) -> Section:
     """Yield a row for every size, side, length and fill; different losses or gradients are an error."""
-    yield heading(
-        *("size", "length", "full", "", "tokens/s", "fraction of the matrix rate", "peak memory, GB", "times as fast")
-    )
+    speed = "tokens/s", "sequences/s", "fraction of the matrix rate"
+    yield heading("size", "length", "full", "", *speed, "peak memory, GB", "times as fast")
     for size in settings.sizes:
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # otherwise it would continue uncompiled
             yield from _training_rows(size, settings, rate)
@@ -244,7 +257,7 @@ def _training_rows(size: str, settings: Settings, rate: float) -> Section:
                 found = training.loss_and_gradient(batch)
                 seconds, peak = measured(partial(training.step, batch), settings)
             except torch.OutOfMemoryError:
-                yield row(*cells, "out of memory", "", "", "")
+                yield row(*cells, "out of memory", "", "", "", "")
                 continue
             expected = losses.setdefault((length, fill), found)
             for what, values, others in zip(("the losses", "the gradients' norms"), found, expected, strict=True):
@@ -253,8 +266,72 @@ def _training_rows(size: str, settings: Settings, rate: float) -> Section:
             if place == 0:
                 speeds[length, fill] = speed
             times = f"{speed / speeds[length, fill]:.2f}" if (length, fill) in speeds else ""
-            yield row(*cells, f"{speed:,.0f}", f"{work / seconds / rate:.0%}", f"{peak:.1f}", times)
+            speed_cells = f"{speed:,.0f}", f"{len(lengths) / seconds:,.0f}"
+            yield row(*cells, *speed_cells, f"{work / seconds / rate:.0%}", f"{peak:.1f}", times)
         model.to("meta")  # free its memory for the next model
+
+
+# Muon with its matrices one by one and stacked, and Adam.
+
+
+def optimizer_section(settings: Settings) -> Section:
+    """Yield a row for every size and optimizer; different updates of Muon are an error."""
+    yield heading("size", "optimizer", "milliseconds", "times as fast")
+    muon = partial(_muon, fused=settings.device == "cuda")
+    sides: dict[str, tuple[Any, Any]] = {
+        "Muon, one by one": (muon, _one_by_one),
+        "Muon": (muon, optimizers._stacks),
+        "AdamW": (_adam, list),
+    }
+    for size in settings.sizes:
+        seconds: dict[str, float] = {}
+        moved: list[torch.Tensor] = []
+        for name, (make, stacks) in sides.items():
+            model = matched_models("ForPreTraining", network(settings, size))["mybert"].to(settings.device)
+            generator = torch.Generator(settings.device).manual_seed(0)
+            for each in model.parameters():
+                each.grad = torch.randn(each.shape, generator=generator, device=settings.device)
+            matrix = model.bert.encoder.layer[0].intermediate.dense.weight
+            start, optimizer = matrix.detach().clone(), make(model)
+            with mock.patch.object(optimizers, "_stacks", stacks):
+                optimizer.step()
+                moved.append((matrix.detach() - start).float().cpu())
+                seconds[name], _ = measured(optimizer.step, settings)
+            if make is muon:
+                check_agreement("the updates", moved[-1], moved[0], VOCABULARY_TOLERANCE, relative=True)
+            ratio = next(iter(seconds.values())) / seconds[name]
+            yield row(size, name, f"{1000 * seconds[name]:.2f}", f"{ratio:.2f}")
+
+
+def _muon(model: nn.Module, fused: bool) -> torch.optim.Optimizer:
+    return MuonWithAdamW(*matrix_groups(model, parameter_groups(model)), fused=fused)
+
+
+def _adam(model: nn.Module) -> torch.optim.Optimizer:
+    return MyBertAdamW(parameter_groups(model))
+
+
+def _one_by_one(matrices: list[Any]) -> list[list[Any]]:
+    return [[matrix] for matrix in matrices]
+
+
+def products_section(settings: Settings) -> Section:
+    """Yield a row for steps with three products and with one; different losses or gradients are an error."""
+    yield heading("size", "length", "query, key and value", "milliseconds", "times as fast")
+    for size, length in product(settings.sizes, settings.lengths):
+        lengths = [length] * (settings.tokens // length)
+        batch = send_to_device(make_batches(lengths, length, settings.vocabulary)[1], settings.device)
+        sides: list[tuple[float, tuple[float, float]]] = []
+        for name, is_joined in (("three products", False), ("one product", settings.device == "cuda")):
+            torch.compiler.reset()
+            model = matched_models("ForPreTraining", network(settings, size))["mybert"]
+            with mock.patch.object(linear_mybert, "_is_joined", lambda states, is_joined=is_joined: is_joined):
+                training = TrainingSide("mybert, packed and compiled", model, settings)
+                values = training.loss_and_gradient(batch)
+                sides.append((measured(partial(training.step, batch), settings)[0], values))
+            check_agreement("the losses", values, sides[0][1], TRAINING_TOLERANCE, relative=True)
+            yield row(size, length, name, f"{1000 * sides[-1][0]:.2f}", f"{sides[0][0] / sides[-1][0]:.2f}")
+            model.to("meta")
 
 
 # The masked-LM output layer with its loss, forward and backward, in bfloat16: plain, and by kernels without logits,
@@ -448,6 +525,7 @@ def tests_section(path: Path) -> tuple[str, bool]:
     flag("--lengths", nargs="+", type=count, default=[128, 512], help="maximum lengths of sequences"),
     flag("--fills", nargs="+", type=float, default=[0.5, 1.0], help="mean length over the longest: 1, 0.5, 0.25, ..."),
     flag("--tokens", type=count, default=32768, help="real tokens of a batch, a multiple of the lengths"),
+    flag("--sentences", type=count, default=20_000, help="sentences of the section prediction"),
     flag("--steps", type=count, default=10, help="timed calls, after three others; the medians are reported"),
     flag("--recipe_steps", type=count, default=60, help="of the recipe's training"),
     flag("--backend", default="inductor", help="of torch.compile"),
@@ -466,8 +544,11 @@ def main(arguments: argparse.Namespace) -> None:
     rate = matrix_rate(arguments.device, torch.bfloat16)
     sections: dict[str, Callable[[], Section]] = {
         "training": lambda: training_section(arguments, rate),
+        "optimizer": lambda: optimizer_section(arguments),
+        "products": lambda: products_section(arguments),
         "vocabulary": lambda: vocabulary_section(arguments),
         "inference": lambda: inference_section(arguments),
+        "prediction": lambda: prediction_section(arguments, partial(network, arguments)),
         "recipe": lambda: recipe_section(arguments, rate, changes),
     }
     with arguments.output.open("w", encoding="utf-8") as report:

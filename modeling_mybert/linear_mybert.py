@@ -187,7 +187,7 @@ def call_layer(layer: nn.Module, states: torch.Tensor, activation: nn.Module | N
 def call_layers(layers: Sequence[Any], states: torch.Tensor) -> Sequence[torch.Tensor]:
     """The layers' own calls with the same states (..., I); of plain layers on a GPU, one product with all weights.
 
-    The weights are put next to each other in each forward, which is little beside the product of many tokens.
+    Each forward puts the weights next to each other, which takes little time compared with the product of many tokens.
     """
     if _is_joined(states) and all(is_plain_linear(layer) and layer.bias is not None for layer in layers):
         weight, bias = torch.cat([each.weight for each in layers]), torch.cat([each.bias for each in layers])

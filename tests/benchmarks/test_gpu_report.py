@@ -1,6 +1,7 @@
 """The report of a GPU is written line by line, and every part of it runs on a CPU at a tiny size."""
 
 from argparse import Namespace
+from functools import partial
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from torch._dynamo.utils import counters
 
 from mybert import MyBertModel
 from mybert.benchmarks import gpu_report
+from mybert.benchmarks.packed_prediction import packed_batches, prediction_section
 from mybert.modeling_mybert import attention_mybert
 
 TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --recipe_steps 2".split()
+TINY += ["--sentences", "40"]
 RECIPE = (
     "{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2, max_length: 24, row_length: 48, "
     "per_device_train_batch_size: 2, torch_compile_backend: eager, model_size: tiny}"
@@ -51,13 +54,18 @@ def test_every_section_on_a_cpu(run, tmp_path):
     assert "1 passed, 0 failed, 1 skipped." in text
     assert "Not finished" not in text
     cells = rows(text)
-    training = [row for row in cells if row[0] == "tiny" and len(row) == 8]
+    training = [row for row in cells if row[0] == "tiny" and len(row) == 9]
     names = ["transformers, compiled", "mybert, packed and compiled"]
     assert [row[3] for row in training] == [name for name in names for _ in range(2)]
     assert [row[2] for row in training] == ["50%", "100%"] * 2
     ways = [row[2] for row in cells if row[0] == "128"]
     assert ways[:2] == ["mybert", "mybert, compiled"]
     assert [row[3] for row in cells if row[0] == "tiny" and len(row) == 7] == ["transformers SDPA", "mybert"] * 2
+    assert [row[1] for row in cells if row[0] == "tiny" and len(row) == 4] == [
+        *("Muon, one by one", "Muon", "AdamW"),
+        *("transformers, compiled", "transformers, compiled, sorted", "mybert, packed", "mybert, packed and compiled"),
+    ]
+    assert [row[2] for row in cells if row[0] == "tiny" and len(row) == 5] == ["three products", "one product"]
     recipe = cells[-1]
     assert recipe[:2] == ["2", "16"]
 
@@ -119,6 +127,30 @@ def test_layers_are_one_graph(kernel, monkeypatch):
         losses.append(gpu_report.TrainingSide(side, model, SETTINGS).loss_and_gradient(batch))
         assert counters["stats"]["unique_graphs"] <= 3  # the layer, the vocabulary head and the loss
     assert losses[0] == pytest.approx(losses[1], rel=gpu_report.TRAINING_TOLERANCE)
+
+
+@pytest.mark.parametrize("kernel", [False, True], ids=["as on a CPU", "as on a GPU"])
+def test_packed_prediction_has_one_graph_and_the_logits_of_transformers(kernel, monkeypatch):
+    monkeypatch.setattr(MyBertModel, "_supports_varlen", lambda model, words: kernel)
+    monkeypatch.setattr(attention_mybert, "varlen_attn", attend_by_borders, raising=False)
+    counters.clear()
+    settings = Namespace(**vars(SETTINGS) | {"sentences": 40})
+    lines = list(prediction_section(settings, partial(gpu_report.network, settings)))
+    assert [line.split("|")[2].strip() for line in lines[-4:]][-1] == "mybert, packed and compiled"
+    assert counters["stats"]["unique_graphs"] == 2  # each side's
+
+
+def test_packed_batches_have_one_shape_and_all_sequences():
+    sequences = [torch.full((3 + place % 5,), place + 2) for place in range(30)]
+    batches = list(packed_batches(sequences, 40, 8))
+    assert len({(batch["input_ids"].shape, batch["cu_seq_lens_q"].shape) for batch, _ in batches}) == 1
+    assert len(batches) > 2 and sum(rows for _, rows in batches) == 30
+    rows = [(batch, row) for batch, rows in batches for row in range(rows)]
+    for sequence, (batch, row) in zip(sequences, rows, strict=True):
+        tokens = slice(*batch["cu_seq_lens_q"][row : row + 2].tolist())
+        assert torch.equal(batch["input_ids"][0, tokens], sequence)
+        assert torch.equal(batch["position_ids"][0, tokens], torch.arange(len(sequence)))
+    assert all((batch["cu_seq_lens_q"].diff() > 0).all() for batch, _ in batches)
 
 
 def attend_by_borders(query, key, value, borders, *args, scale, **kwargs):
