@@ -74,17 +74,17 @@ def paired(data: TaskData, loss: ItemLoss, batches: int, batch: int, seed: int) 
     """
     labels = torch.as_tensor(np.asarray(data.inputs["labels"]))
     spread = label_spread(labels)
-    random = np.random.default_rng(seed)
-    firsts = [random.permutation(len(labels)) for _ in range(math.ceil(batches * batch / 2 / len(labels)) + 1)]
-    first = np.concatenate(firsts)[: batches * (batch // 2)]
+    generator = np.random.default_rng(seed)
+    anchors = batches * batch // 2
+    epochs = [generator.permutation(len(labels)) for _ in range(math.ceil(anchors / len(labels)))]
     order: list[int] = []
-    for place in first.tolist():
-        similarity = loss.similarity(labels[place : place + 1], labels, spread)[0]
-        similarity[place] = 0
+    for anchor in np.concatenate(epochs)[:anchors].tolist():
+        similarity = loss.similarity(labels[anchor : anchor + 1], labels, spread)[0]
+        similarity[anchor] = 0
         highest = similarity.max()
-        near = torch.nonzero(similarity >= _NEAR * highest).flatten() if highest > 0 else torch.tensor([place])
-        order += [place, int(near[random.integers(len(near))])]
-    inputs = {name: [values[place] for place in order] for name, values in data.inputs.items()}
+        near = torch.nonzero(similarity >= _NEAR * highest).flatten() if highest > 0 else torch.tensor([anchor])
+        order += [anchor, int(near[generator.integers(len(near))])]
+    inputs = {name: [values[index] for index in order] for name, values in data.inputs.items()}
     return replace(data, inputs=inputs, layout=None), spread
 
 

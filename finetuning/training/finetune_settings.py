@@ -66,7 +66,7 @@ class ClassNames(TestData):
     lacks: ClassVar[tuple[str, ...]] = ("validation_split", "folds")
     group, decides = Group.INPUT, True
     class_names: list[str] | None = option(
-        None, "Classes to learn from their names alone, without labeled texts (classification)."
+        None, "Classes to learn from their names alone, without labeled texts, by a linear probe (classification)."
     )
     label_template: str = option(
         "This text is about {}.", "Text that stands for a class of class_names; {} is its name.", group=Group.EXAMPLES
@@ -419,10 +419,12 @@ class FinetuneSettings(TaskTrainingSettings):
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; a path of the model is a text, and the best approach is chosen by four folds."""
+        """Values by option; a path of the model is a text, and some approaches have defaults of their own."""
         given = super().read(given)
         if given.get("approach") == Best.name and not (given.get("validation_file") or given.get("validation_split")):
             given["folds"] = given.get("folds") or _FOLDS
+        if given.get("class_names"):  # fine-tuning on so few texts learns nothing
+            given["approach"] = given.get("approach") or LinearProbe.name
         return given | ({"model": str(given["model"])} if given.get("model") else {})
 
     def _check_class_names(self, task: Any) -> None:
@@ -457,6 +459,8 @@ class FinetuneSettings(TaskTrainingSettings):
                 self.class_weights,
                 "a task in which each text or word has one class, and another approach than 'features'",
             )
+        if self.class_names:
+            self._check_class_names(task)
         compares_or_fits = isinstance(self.trained, LinearProbe | Contrastive | Best | BestOfHeads)
         for name, is_of_texts in (("pooling", self.pooling), ("approach", compares_or_fits)):
             if is_of_texts and not task.classifies_texts:
@@ -468,8 +472,6 @@ class FinetuneSettings(TaskTrainingSettings):
                 "{approach} is 'auto' with validation data; it compares by {folds} of the training data, so leave the "
                 "validation data out."
             )
-        if self.class_names:
-            self._check_class_names(task)
         if self.label_smoothing_factor and not is_of_classes:
             raise SettingError(
                 "label_smoothing_factor",

@@ -177,10 +177,12 @@ def test_contrastive_training_evaluates_after_the_head_is_fitted(contrast, rows)
     assert [entry["step"] for entry in logged if "eval_accuracy" in entry] == [20]
 
 
-def test_class_names_train_a_classifier_without_labeled_texts(tmp_path, short_run, pretrained):
-    settings = {"class_names": ["happy", "sad"], "label_template": "the cat was {}", "max_steps": 20}
-    finetune(short_run(approach="contrastive", **settings))
+@pytest.mark.parametrize("approach", [{}, {"approach": "contrastive", "max_steps": 20}])
+def test_class_names_train_a_classifier_without_labeled_texts(tmp_path, short_run, caplog, approach):
+    caplog.set_level(logging.INFO, logger="mybert")
+    finetune(short_run(class_names=["happy", "sad"], label_template="the cat was {}", **approach))
     assert predicted(tmp_path / "out", EIGHT) == [label for _, label in EIGHT]
+    assert ("Linear probe on 2 vectors" in caplog.text) and ("Contrastive" in caplog.text) == bool(approach)
 
 
 def test_contrastive_training_reports_a_class_of_one_example_and_a_text_of_two_classes(contrast, caplog):
