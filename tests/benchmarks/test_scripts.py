@@ -133,6 +133,25 @@ def test_every_script_is_run_somewhere():
     assert not {name for name in SCRIPTS if f'"{name} ' not in tests and f'"{name}"' not in tests}
 
 
+def test_few_labels_measures_each_draw_once(run, tmp_path, tiny_model):
+    rows = [
+        f"{text} {noun}\t{label}" for noun in ("cat", "dog", "mat") for text, label in (("ate", "a"), ("sat", "b"))
+    ]
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    flags = ["--train", tmp_path / "train.tsv", "--test", tmp_path / "test.tsv", "--labels", 2, "--draws", 2]
+    flags += ["--approaches", "linear_probe", "contrastive", "--output", tmp_path / "results.jsonl"]
+    shown = run("few_labels", tiny_model(tmp_path / "model"), *flags)
+    results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [(each["approach"], each["draw"]) for each in results] == [
+        (approach, draw) for draw in (0, 1) for approach in ("linear_probe", "contrastive")
+    ]
+    assert all(0 <= each["score"] <= 100 and each["seconds"] > 0 for each in results)
+    again = run("few_labels", tmp_path / "model", *flags)
+    assert again.splitlines()[-2:] == shown.splitlines()[-2:] and "| contrastive | 2 | 2 | " in again
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
+
+
 @pytest.mark.slow
 def test_time_to_quality_trains_both_ways_once(run, tmp_path, documents):
     text = tmp_path / "text.txt"
