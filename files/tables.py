@@ -419,11 +419,8 @@ def pyarrow_for(path: str | Path) -> Any:
     return pyarrow
 
 
-def check_library_for(path: str | Path) -> None:
-    """Raise `ImportError` if the library that a kind of file needs is not installed."""
-    kind = content_suffix(path)
-    if kind in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX):
-        (pyarrow_for if kind == PARQUET_SUFFIX else openpyxl_for)(path)
+LIBRARIES: dict[str, Callable[[str | Path], Any]] = {PARQUET_SUFFIX: pyarrow_for, SPREADSHEET_SUFFIX: openpyxl_for}
+"""By ending, what raises `ImportError` if the library that such a file needs is not installed."""
 
 
 def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:

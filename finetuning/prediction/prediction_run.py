@@ -25,9 +25,9 @@ from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, write_sheet
 from ...files.tables import (
+    LIBRARIES,
     USUAL_STYLE,
     CsvStyle,
-    check_library_for,
     json_line,
     json_values,
     pyarrow_for,
@@ -190,7 +190,8 @@ class _Prediction:
         arguments, output = self.arguments, Path(self.arguments.output)
         if arguments.output == STDIN:
             return self._print()
-        check_library_for(output)  # an error now, not at the end
+        if needed := LIBRARIES.get(output.suffix.lower()):
+            needed(output)  # an error now, not at the end
         parts = output.with_name(f".{output.name}{PARTIAL}")
         if self.state.num_processes == 1 and not parts.exists():  # nor did an earlier call leave any
             with reserved(output, overwrite=arguments.overwrite, read=self.files) as place:
