@@ -413,7 +413,8 @@ def _read_record(record: Path) -> dict[str, Any]:
         state = json.loads(record.read_bytes())
         places = [(name, bool(within)) for name, within in state["places"]]
         move: dict[str, Any] = {name: state[name] for name in ("source", "old", "entries", "removed", "first")}
-        names = [*(move["entries"] or ()), *move["removed"], *(name for name, _ in places)]
+        entries = () if move["entries"] is None else move["entries"]
+        names = [*entries, *move["removed"], *(name for name, _ in places)]
         if any(b"\0" in os.fsencode(name) for name in (move["source"], move["old"], move["first"], *names)):
             raise ValueError("a name with a zero byte")
         if not all(within or Path(name).name for name, within in places):

@@ -100,7 +100,7 @@ def main(words: list[str] | None = None) -> int:
         failed |= bool(found) or done.returncode != 0
         inputs = re.findall(r"number_of_executed_units: (\d+)", log) or re.findall(r"^#(\d+)", log, re.MULTILINE)
         edges = re.findall(r"cov: (\d+)", log)
-        print(f"| {name} | {inputs[-1:]} | {edges[-1:]} | {len(found)} |", flush=True)
+        print("|", " | ".join([name, *inputs[-1:], *edges[-1:], str(len(found))]), "|", flush=True)
     return int(failed)
 
 
