@@ -87,7 +87,8 @@ def check_choices(kind: Any, given: Mapping[str, Any]) -> None:
         own = [name for name in given if name in choice.options()]
         chosen = choice.of(own, given.get(choice.flag or ""))
         if own and chosen.asks and chosen.asks not in given:
-            raise SettingError(_without(said(own[0], given[own[0]]), said(chosen.asks, True, "")))
+            name = next(name for name in own if name in chosen.options)
+            raise SettingError(_without(said(name, given[name]), said(chosen.asks, True, "")))
         for name in given:
             if (name in own and name not in chosen.options) or name in chosen.lacks:
                 raise SettingError(_misplaced(choice, chosen, name, given))

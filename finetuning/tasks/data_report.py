@@ -60,14 +60,14 @@ def describe_data(
 
 
 def few_labels_line(task: Task, train: TaskData) -> str:
-    """An offer of a linear probe for few labeled texts; "" for more."""
+    """An offer of other approaches for few labeled texts; "" for more."""
     classes = {name for example in train.examples for name in example.classes}
     labels = len(train.examples) / max(1, len(classes))
     if not classes or labels >= _FEW_LABELS:
         return ""
     return (
-        f"Few labels ({labels:.0f} texts a class): a linear head on frozen vectors, --approach linear_probe, may do "
-        "better; --approach auto --folds 5 compares both and keeps the better one."
+        f"Few labels ({labels:.0f} texts a class): --approach contrastive or linear_probe may do better; "
+        "--approach auto compares them by cross-validation and keeps the best."
     )
 
 

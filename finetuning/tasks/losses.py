@@ -42,6 +42,13 @@ class ItemLoss(ABC):
     def labeled(self, batch: Batch) -> torch.Tensor:
         """Which items have a label."""
 
+    def similarity(self, labels: torch.Tensor, others: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+        """How alike two sets of labels are, in [0, 1], of shape (labels, others): 1 for equal classes, else 0.
+
+        `spread` is the difference between largest and smallest label of the training data, by column.
+        """
+        return (labels[:, None] == others).float()
+
     @abstractmethod
     def of_labels(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The loss of each item against its label; undefined for items without one."""
@@ -130,6 +137,13 @@ class LabelLoss(ItemLoss):
     def labeled(self, batch: Batch) -> torch.Tensor:
         return ~batch["labels"].isnan().any(-1)
 
+    def similarity(self, labels: torch.Tensor, others: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+        """The fraction of labels in common of those that one of the two texts has; 1 if neither has any."""
+        labels, others = labels.nan_to_num().float(), others.nan_to_num().float()
+        common = labels @ others.T
+        either = labels.sum(1)[:, None] + others.sum(1) - common
+        return torch.where(either > 0, common / either.clamp(min=1), 1.0)
+
     def of_labels(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         labels = batch["labels"].nan_to_num().to(logits.dtype)
         return binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
@@ -160,6 +174,12 @@ class NumberLoss(ItemLoss):
 
     def labeled(self, batch: Batch) -> torch.Tensor:
         return ~batch["labels"].isnan()
+
+    def similarity(self, labels: torch.Tensor, others: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+        """1 for equal numbers, 0 for the smallest and the largest; of several, the mean of those that both have."""
+        apart = (labels.float()[:, None] - others.float()).abs() / spread.clamp(min=torch.finfo(torch.float32).tiny)
+        near = 1 - apart
+        return near if near.ndim == 2 else near.nanmean(-1).nan_to_num()
 
     def of_labels(self, logits: torch.Tensor, batch: Batch) -> torch.Tensor:
         labels = batch["labels"].nan_to_num().to(logits.dtype)

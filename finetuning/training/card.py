@@ -28,7 +28,8 @@ from ...metrics.reports import shortened
 from ...runs import OPTIMIZERS
 from ..tasks.steps import PLACE_COLUMNS
 from ..tasks.task import Task
-from .plan import FinetunePlan
+from .finetune_settings import Contrastive
+from .plan import FinetunePlan, pair_training
 from .preparation import TaskRun
 
 EXAMPLES, _MAX_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
@@ -81,7 +82,7 @@ def write_finetuning_card(
             corpus="; ".join(
                 f"{plain_text(part.source.described)}, {len(part.examples):,} examples" for part in run.parts
             ),
-            hyperparameters=_hyperparameters(plan, approach, run.task, further),
+            hyperparameters=_hyperparameters(plan, approach, run.task, further, len(run.train)),
             seeds=[settings.seed + number for number in range(settings.num_seeds)],
             wall_time=seconds,
             **describe_environment(plan.training.device.type == "cuda"),
@@ -182,7 +183,9 @@ def _data_of(path: Path) -> str:
     return f" ({name})" if name else ""
 
 
-def _hyperparameters(plan: FinetunePlan, approach: str, task: Task, further: Mapping[str, Any]) -> dict[str, Any]:
+def _hyperparameters(
+    plan: FinetunePlan, approach: str, task: Task, further: Mapping[str, Any], texts: int
+) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
     settings, pooling = plan.settings, plan.pooling(approach).value
     if approach == "linear_probe":
@@ -192,8 +195,15 @@ def _hyperparameters(plan: FinetunePlan, approach: str, task: Task, further: Map
             "longest sequence": task.max_length,
             "pooling": pooling or "the model's own",
         }
-    epochs = plan.value("num_train_epochs")
-    duration = {"steps": settings.max_steps} if settings.max_steps > 0 else {"epochs": epochs}
+    duration = {"steps": settings.max_steps} if settings.max_steps > 0 else {"epochs": plan.value("num_train_epochs")}
+    batch = plan.training.train_batch_size
+    rate, why = plan.value("learning_rate"), plan.reason("learning_rate")
+    if approach == Contrastive.name:
+        steps, (batch, _), (rate, why) = pair_training(settings, plan.training, texts)
+        duration = {
+            "approach": "contrastive: pairs of texts, then a linear head on their vectors",
+            "steps": steps.value,
+        }
     factor = plan.value("embedding_learning_rate")
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if settings.lora else None)
@@ -209,11 +219,10 @@ def _hyperparameters(plan: FinetunePlan, approach: str, task: Task, further: Map
         "learning rate from layer to layer": settings.layer_decay if settings.layer_decay != 1 else None,
         "learning rate of word embeddings": f"x {factor:g}" if factor != 1 else None,
     }
-    rate, why = plan.value("learning_rate"), plan.reason("learning_rate")
     arguments = plan.training
     return {
         "learning rate": f"{rate:g} ({why})" if why else rate,
-        "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
+        "batch size": batch * arguments.gradient_accumulation_steps * arguments.world_size,
         **duration,
         "longest sequence": task.max_length,
         **further,

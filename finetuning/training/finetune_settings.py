@@ -15,6 +15,7 @@ SPLITS = ("train", "validation", "test")
 _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given"
 _PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
 _SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
+_FOLDS = 4  # of an automatic choice, by default
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 
@@ -38,7 +39,7 @@ class Files(TestData):
         None,
         "Training data (.csv, .tsv, .json, .jsonl, .parquet, .xlsx, CoNLL, compressed or not).",
         decides=True,
-        required="data_dir dataset unlabeled",
+        required="data_dir dataset unlabeled class_names",
         reads="examples",
     )
     data_dir: str | None = option(None, "Folder with the benchmark's files as downloaded.", reads="file")
@@ -54,6 +55,22 @@ class OnHub(TestData):
     group = Group.INPUT
     dataset: str | None = option(None, "Data set on the Hub, in place of files.", decides=True)
     dataset_config: str | None = option(None, "Configuration of the data set on the Hub.", decides=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassNames(TestData):
+    """Names of classes in place of labeled texts: each class has one text, made of its name."""
+
+    asks: ClassVar[str] = "class_names"
+    why: ClassVar[str] = "which stand in for labeled texts"
+    lacks: ClassVar[tuple[str, ...]] = ("validation_split", "folds")
+    group, decides = Group.INPUT, True
+    class_names: list[str] | None = option(
+        None, "Classes to learn from their names alone, without labeled texts, by a linear probe (classification)."
+    )
+    label_template: str = option(
+        "This text is about {}.", "Text that stands for a class of class_names; {} is its name.", group=Group.EXAMPLES
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +113,13 @@ class Folds:
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """How the layers are trained: which, when, and at which rate."""
+    """Which layers are trained, and at which rates."""
 
     group, decides = Group.PARTS, True
     freeze_layers: int = option(
         -1,
         "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing.",
         _FROM_MINUS_1,
-    )
-    train_head_first: float = option(0.0, "Epochs at the start that train only pooler and head.", AT_LEAST_0)
-    gradual_unfreezing: float = option(
-        0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
     )
     layer_decay: float = option(
         1.0,
@@ -121,6 +134,17 @@ class Layers:
         ABOVE_0,
         group=Group.TRAINING,
         excludes="freeze_layers",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayersInTurn(Layers):
+    """When which layers are trained, and at which rates."""
+
+    group, decides = Group.PARTS, True
+    train_head_first: float = option(0.0, "Epochs at the start that train only pooler and head.", AT_LEAST_0)
+    gradual_unfreezing: float = option(
+        0.0, "Epochs between unfreezing one layer and the next, from the top down.", AT_LEAST_0
     )
 
 
@@ -140,7 +164,7 @@ class AnyNetwork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTune(AnyNetwork, Layers):
+class FineTune(AnyNetwork, LayersInTurn):
     """Train the whole model, or its upper layers."""
 
     name: ClassVar[str] = "finetune"
@@ -200,6 +224,15 @@ class LinearProbe:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Contrastive(Layers):
+    """Train the encoder until texts with equal labels have similar vectors; then fit a linear head to these."""
+
+    name: ClassVar[str] = "contrastive"
+    why: ClassVar[str] = "which fits the head after the last step"
+    lacks: ClassVar[tuple[str, ...]] = ("load_best_model_at_end", "early_stopping_patience", "label_smoothing_factor")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Tagger:
     """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
 
@@ -211,11 +244,16 @@ class Tagger:
     lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1)
 
 
+FITTED_HEADS = (LinearProbe.name, Contrastive.name)
+"""The approaches that fit the head to vectors of texts, in place of training it."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Best(Layers):
-    """The better of fine-tuning and linear probe, by cross-validation."""
+class Best(LayersInTurn):
+    """The best of fine-tuning, linear probe and contrastive training, by cross-validation."""
 
     name: ClassVar[str] = "auto"
+    compared: ClassVar[tuple[type, ...]] = (FineTune, LinearProbe, Contrastive)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +261,7 @@ class BestOfHeads(Frozen):
     """The better of a fine-tuned head and a linear probe, by cross-validation."""
 
     name: ClassVar[str] = "auto"
+    compared: ClassVar[tuple[type, ...]] = (FineTune, LinearProbe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,15 +396,19 @@ class FinetuneSettings(TaskTrainingSettings):
         positional=1,
         reads="model",
     )
-    trained: FineTune | HeadOnly | Lora | GivenAdapter | LinearProbe | Tagger | Best | BestOfHeads = choice(
-        FineTune,
-        "approach",
-        "finetune",
-        "'finetune' trains the whole model, 'linear_probe' a linear head on frozen vectors of texts (for few labels), "
-        "'auto' the better of these two by cross-validation, 'features' a BiLSTM tagger on frozen features (paper, "
-        "section 5.3).",
-        group=Group.FEATURES,
-        decides=True,
+    source: Files | OnHub | ClassNames = choice(Files)  # type: ignore[assignment]  # further ones
+    trained: FineTune | HeadOnly | Lora | GivenAdapter | LinearProbe | Contrastive | Tagger | Best | BestOfHeads = (
+        choice(
+            FineTune,
+            "approach",
+            "finetune",
+            "'finetune' trains the whole model; for few labels, 'linear_probe' fits a linear head to frozen vectors "
+            "of texts, 'contrastive' first trains these vectors on pairs of equal and unequal labels, and 'auto' "
+            "keeps the best of the three by cross-validation; 'features' trains a BiLSTM tagger on frozen features "
+            "(paper, section 5.3).",
+            group=Group.FEATURES,
+            decides=True,
+        )
     )
     samples: LabeledSamples = field(default_factory=LabeledSamples)
 
@@ -376,9 +419,24 @@ class FinetuneSettings(TaskTrainingSettings):
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; a path of the model is a text."""
+        """Values by option; a path of the model is a text, and some approaches have defaults of their own."""
         given = super().read(given)
+        if given.get("approach") == Best.name and not (given.get("validation_file") or given.get("validation_split")):
+            given["folds"] = given.get("folds") or _FOLDS
+        if given.get("class_names"):  # fine-tuning on so few texts learns nothing
+            given["approach"] = given.get("approach") or LinearProbe.name
         return given | ({"model": str(given["model"])} if given.get("model") else {})
+
+    def _check_class_names(self, task: Any) -> None:
+        if not (task.classifies_texts and task.has_one_class and task.text_pair_column is None):
+            raise SettingError.worded(
+                "{class_names} is set and {task} is {!r}; expected a task that gives a single text one class.",
+                self.task,
+            )
+        if len(set(self.class_names)) < max(2, len(self.class_names)):
+            raise SettingError("class_names", self.class_names, "at least two different names")
+        if "{}" not in self.label_template:
+            raise SettingError("label_template", self.label_template, "a text with {}, for the name of a class")
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at the data."""
@@ -401,14 +459,18 @@ class FinetuneSettings(TaskTrainingSettings):
                 self.class_weights,
                 "a task in which each text or word has one class, and another approach than 'features'",
             )
-        for name, is_of_texts in (("pooling", self.pooling), ("approach", self.approach in ("linear_probe", "auto"))):
+        if self.class_names:
+            self._check_class_names(task)
+        compares_or_fits = isinstance(self.trained, LinearProbe | Contrastive | Best | BestOfHeads)
+        for name, is_of_texts in (("pooling", self.pooling), ("approach", compares_or_fits)):
             if is_of_texts and not task.classifies_texts:
                 raise SettingError.worded(
                     "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
                 )
         if self.approach == "auto" and not self.folds:
             raise SettingError.worded(
-                "{approach} is 'auto' without {folds}, by which it compares; pass folds as well, such as 5."
+                "{approach} is 'auto' with validation data; it compares by {folds} of the training data, so leave the "
+                "validation data out."
             )
         if self.label_smoothing_factor and not is_of_classes:
             raise SettingError(

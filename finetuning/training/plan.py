@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -20,7 +20,17 @@ from ..features import classifies_mean
 from ..network_settings import NetworkChanges
 from ..tasks.registry import benchmark_files, evaluation_names
 from ..tasks.task import Task
-from .finetune_settings import SPLITS, FinetuneSettings, Folds, Layers, TaskTrainingSettings
+from .finetune_settings import (
+    FITTED_HEADS,
+    SPLITS,
+    Best,
+    BestOfHeads,
+    Contrastive,
+    FinetuneSettings,
+    Folds,
+    Layers,
+    TaskTrainingSettings,
+)
 from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
@@ -30,6 +40,8 @@ _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
 _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_PAIR_EPOCHS, _PAIR_STEPS = 10, 40
+_PAIR_RATE = 1e-4  # of BERT base
 _NO_EVALUATION = {"eval_strategy": IntervalStrategy.NO, "eval_steps": None}
 _NOTHING_EVALUATED = worded("nothing is evaluated; give a {validation_file}, or hold out data with {validation_split}")
 
@@ -77,9 +89,10 @@ class FinetunePlan:
         """What a classifier of texts reads, with an approach; None for the model's own."""
         settings = self.settings
         is_open = settings.pooling is None and not settings.keep_model_type and not settings.from_scratch
-        is_probe = approach == "linear_probe"
-        if is_open and self.task.classifies_texts and classifies_mean(settings.model, is_probe):
-            why = "for a linear probe" if is_probe else f"as the sentence-transformers files of {settings.model} say"
+        is_fitted = approach in FITTED_HEADS
+        if is_open and self.task.classifies_texts and classifies_mean(settings.model, is_fitted):
+            why = f"as the sentence-transformers files of {settings.model} say"
+            why = f"for the approach {approach}" if is_fitted else why
             return Decision("mean", why)
         return Decision(settings.pooling, "")
 
@@ -150,7 +163,9 @@ def plan_finetuning(
         defaults |= {"num_train_epochs": 20.0}
     why = "for a tagger on features" if settings.approach == "features" else f"default of {settings.task}"
     for name in _FALLBACKS:
-        if getattr(settings, name) is None:
+        if getattr(settings, name) is None and not (
+            name == "num_train_epochs" and isinstance(settings.trained, Contrastive)
+        ):
             decisions[name] = Decision(defaults[name], why)
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:
@@ -185,11 +200,43 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
     if settings.learning_rate is None and settings.approach != "linear_probe" and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
+    if isinstance(settings.trained, Contrastive):
+        pairs = pair_training(settings, plan.training, num_examples)
+        if settings.max_steps <= 0:
+            decisions["max_steps"] = pairs.steps
+        if pairs.batch.value != plan.training.per_device_train_batch_size:
+            decisions["per_device_train_batch_size"] = pairs.batch
+        if settings.learning_rate is None:
+            decisions["learning_rate"] = pairs.learning_rate
     if settings.embedding_learning_rate is None:
         decisions["embedding_learning_rate"] = _embedding_factor(settings, task, num_examples)
     if (pooling := plan.pooling(settings.approach)).value != settings.pooling:
         decisions["pooling"] = pooling
     return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
+
+
+class PairTraining(NamedTuple):
+    """What contrastive training does by default."""
+
+    steps: Decision  # optimizer steps
+    batch: Decision  # texts of a batch and process, an even number
+    learning_rate: Decision
+
+
+def pair_training(settings: FinetuneSettings, arguments: TrainingArguments, texts: int) -> PairTraining:
+    """Steps, batch and rate of contrastive training on a number of texts: as given, or as measured to be enough."""
+    batch = 2 * max(1, min(arguments.per_device_train_batch_size, texts) // 2)
+    of_a_step = batch * arguments.world_size * arguments.gradient_accumulation_steps
+    epochs = _PAIR_EPOCHS if settings.num_train_epochs is None else settings.num_train_epochs
+    steps = Decision(max(1, math.ceil(epochs * texts / of_a_step)), f"{epochs:g} epochs")
+    if settings.num_train_epochs is None:
+        steps = Decision(min(steps.value, _PAIR_STEPS), f"{steps.reason}, at most {_PAIR_STEPS} steps")
+    if settings.max_steps > 0:
+        steps = Decision(settings.max_steps, "")
+    rate = Decision(settings.learning_rate, "")
+    if settings.learning_rate is None:
+        rate = Decision(*rate_for_size(_PAIR_RATE, settings.model))
+    return PairTraining(steps, Decision(batch, "pairs of texts, of all if there are fewer"), rate)
 
 
 def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
@@ -201,8 +248,8 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     steps = max(1, math.ceil(math.ceil(sequences / batch) / training.gradient_accumulation_steps))  # of an epoch
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
     trainings = settings.folds + 1 if settings.folds else settings.num_seeds
-    if settings.approach == "auto":
-        trainings += settings.folds
+    if isinstance(settings.trained, Best | BestOfHeads):
+        trainings += settings.folds * (len(settings.trained.compared) - 1)
     return {
         "trainings": trainings,
         "steps": total,
@@ -216,7 +263,7 @@ def sources(plan: FinetunePlan) -> dict[str, dict[str, Source]]:
     settings, files, task = plan.settings, plan.files, plan.task
     if not files.dataset:
         return {
-            "train": {"": Source.of(files.train_file)} if files.train_file else {},
+            "train": {"": train} if (train := _training_data(settings, files)) else {},
             "validation": evaluation_names(task, files.validation_file or ()),
             "test": evaluation_names(task, files.test_file or ()),
         }
@@ -239,6 +286,14 @@ def sources(plan: FinetunePlan) -> dict[str, dict[str, Source]]:
     }
 
 
+def _training_data(settings: FinetuneSettings, files: DataFiles) -> Source | None:
+    """The labeled data: a file, or texts made of the classes' names."""
+    if settings.class_names:
+        rows = [(settings.label_template.replace("{}", name), name) for name in settings.class_names]
+        return InMemoryData("class_names", rows)
+    return Source.of(files.train_file) if files.train_file else None
+
+
 def _arguments(settings: FinetuneSettings, decisions: Mapping[str, Decision]) -> TrainingArguments:
     chosen = {
         name: decision.value for name, decision in decisions.items() if name in TrainingArguments.__dataclass_fields__
@@ -253,13 +308,14 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = 
     if settings.folds:
         keeps_best = False
         decisions["load_best_model_at_end"] = Decision(False, "no part of the data chooses a checkpoint")
-    elif not has_validation:
-        if settings.num_seeds > 1:
+    elif not has_validation or isinstance(settings.trained, Contrastive):
+        if settings.num_seeds > 1 and not has_validation:
             raise SettingError.worded(
                 "{num_seeds} is {} without validation data, which decides which run is best.", settings.num_seeds
             )
         strategy = IntervalStrategy.NO
-        decisions |= {name: Decision(value, "no validation data") for name, value in _NO_EVALUATION.items()}
+        why = Contrastive.why if has_validation else "no validation data"
+        decisions |= {name: Decision(value, why) for name, value in _NO_EVALUATION.items()}
     if keeps_best is None:
         is_saved = settings.save_strategy in (strategy, "best")
         keeps_best = is_saved and strategy != "no"

@@ -27,6 +27,7 @@ from ..tasks.data_report import check_classes
 from ..tasks.feature_tagging import new_tagger
 from ..tasks.steps import in_order_of, load_task_model, read_task_rows
 from ..tasks.task import Task
+from .finetune_settings import Contrastive
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .plan import FinetunePlan, sources
 
@@ -218,6 +219,14 @@ def starting_model(
     if has_new_head(model, new) and not settings.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
     fresh, frozen = settings.reinitialize_layers, settings.freeze_layers
+    if approach == Contrastive.name and frozen >= len(encoder_layers(model)):
+        raise SettingError.worded(
+            "{freeze_layers} is {} with {approach} {!r}, so nothing is trained; expected less than {}, or {approach} "
+            "'linear_probe'.",
+            frozen,
+            approach,
+            len(encoder_layers(model)),
+        )
     reinitialize_layers(model, fresh)
     freeze_layers(model, None if settings.freeze == "encoder" else frozen)
     if fresh and fresh + frozen > len(encoder_layers(model)):

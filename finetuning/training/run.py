@@ -47,7 +47,8 @@ from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
 from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
-from .finetune_settings import FinetuneSettings, TaskTrainingSettings
+from .contrastive import ContrastiveTrainer
+from .finetune_settings import FITTED_HEADS, Contrastive, FinetuneSettings, LinearProbe, TaskTrainingSettings
 from .measurement import FOLD_OUTPUTS, METRICS, measure_run
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .plan import FinetunePlan, completed, plan_finetuning, training_length
@@ -335,7 +336,7 @@ class Finetuning:
                 measured = {training.name: training.metrics for training in [*folds, last]}
                 tables = [*trainings_table(measured, spread, settings.folds), *self.comparisons(metrics)]
                 if compared:
-                    tables.insert(0, Comparison("Both approaches, in the same folds.", compared, "Approach"))
+                    tables.insert(0, Comparison("The approaches, in the same folds.", compared, "Approach"))
                 shown_on_card = examples, tables, self.summary, self.further
                 write_finetuning_card(output_dir, plan, kept.approach, run, kept.seconds, metrics, *shown_on_card)
         return metrics | spread | {"interrupted": last.interrupted}
@@ -348,28 +349,29 @@ class Finetuning:
         setattr(model.config, TASK_RECORD, task_record(settings.task, run.task))
         if len(new) < len(list(model.parameters())):
             logger.info("Weights from %s; new ones: %s.", settings.model, ", ".join(new) or "none")
+        is_fitted = training.approach in FITTED_HEADS
         interrupt = StopOnInterrupt(settings.overwrite)
         callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
-        if settings.train_head_first or settings.gradual_unfreezing:
+        if (settings.train_head_first or settings.gradual_unfreezing) and not is_fitted:
             callbacks.append(Unfreezing(model, settings.train_head_first, settings.gradual_unfreezing))
         network: Any = model.get_base_model() if settings.has_adapter else model
         standardized = None
-        is_probe = training.approach == "linear_probe"
-        if run.task.loss.is_regression and not is_probe:
+        if run.task.loss.is_regression and not is_fitted:
             standardized = learn_standardized(network, self.targets(run), has_new_head(network, new))
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
         if settings.early_stopping_patience:
             callbacks.append(EarlyStoppingCallback(settings.early_stopping_patience))
-        trainer = self.trainer(run, plan, arguments, model=model, callbacks=callbacks)
+        make = ContrastiveTrainer if training.approach == Contrastive.name else self.trainer
+        trainer = make(run, plan, arguments, model=model, callbacks=callbacks)
         trained_for = None
-        if is_probe:
-            fit_linear_probe(model, run, settings)
-        else:
+        if training.approach != LinearProbe.name:
             trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return False
+        if is_fitted:
+            fit_linear_probe(model, run, settings)
         if standardized is not None:  # before the adapter is saved, which has the head
             standardized.remove()
             fold_target_scale(network)

@@ -104,7 +104,7 @@ def _has_windows(run: TaskRun) -> bool:
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
-def _loss(run: TaskRun, plan: FinetunePlan) -> TaskLoss | None:
+def task_loss(run: TaskRun, plan: FinetunePlan) -> TaskLoss | None:
     """The loss that replaces the model's own: with weights of classes or windows, or with labels that have holes."""
     items: Any = run.task.loss
     if plan.settings.label_smoothing_factor:
@@ -148,12 +148,11 @@ class TaskTrainer(ResumableTrainer):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model
         super().__init__(
             args=args,
-            train_dataset=run.train,
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # without one, Trainer does not keep the logits
             optimization=plan.settings.optimization,
-            **{"compute_loss_func": _loss(run, plan), **kwargs},
+            **{"train_dataset": run.train, "compute_loss_func": task_loss(run, plan), **kwargs},
         )
         self.run, self.plan = run, plan
         network = self.model.get_base_model() if plan.settings.has_adapter else self.model

@@ -34,8 +34,6 @@ logger = logging.getLogger(__name__)
 CONFIG = "config.json"
 FILES_OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # that are kept
 _OUT_OF_FOLD = "_out_of_fold"  # ends the names of files on the predictions of all folds
-# The approaches that "auto" compares, by what the names of their folds start with.
-_COMPARED: dict[str, Any] = {"finetune ": "finetune", "linear probe ": "linear_probe"}
 
 
 @dataclass
@@ -67,6 +65,7 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
     seed, approach = settings.seed, settings.approach
     if settings.folds:
+        compared = {f"{each.name.replace('_', ' ')} ": each.name for each in getattr(settings.trained, "compared", ())}
         folds = [
             Training(
                 name=f"{start}fold {number + 1}",
@@ -76,7 +75,7 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
                 approach=each,
                 is_fold=True,
             )
-            for start, each in (_COMPARED if approach == "auto" else {"": approach}).items()
+            for start, each in (compared or {"": approach}).items()
             for number in range(settings.folds)
         ]
         whole = partial(on_all_examples, run, [fold.folder for fold in folds])
@@ -90,7 +89,7 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 def better_approach(
     folds: Sequence[Training], plan: FinetunePlan
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
-    """The folds of the approach with the better mean; mean and standard error of each approach, which are logged."""
+    """The folds of the approach with the best mean; mean and standard error of each approach, which are logged."""
     metric = plan.metric
     parts: dict[str, list[Training]] = {}
     for fold in folds:
@@ -103,7 +102,7 @@ def better_approach(
     best = (max if plan.training.greater_is_better else min)(table, key=lambda name: table[name][metric])
     lines = [f"  {name:<12}  {row[metric]:.4g} ± {row['standard error']:.2g}" for name, row in table.items()]
     lines.append(f"  kept: {best}")
-    logger.info("%s of both approaches, mean and standard error:\n%s", metric, "\n".join(lines))
+    logger.info("%s by approach, mean and standard error:\n%s", metric, "\n".join(lines))
     return parts[best], table
 
 

@@ -260,6 +260,13 @@ CASES = {
     "keep_model_type": {"model": "bert"},
     "distill keep_model_type": {"student": "bert"},
     "approach": {"learning_rate": None},
+    "class_names": {"train_file": None, "class_names": (["good", "bad"], ["happy", "sad"]), "validation_file": None},
+    "label_template": {
+        "train_file": None,
+        "class_names": ["good", "bad"],
+        "label_template": ("About {}.", "It is {}."),
+        "validation_file": None,
+    },
     "features": {"on": "tags", "approach": "features", "features": ("last", "embeddings"), "lstm_size": 8},
     "features features": {"features": ("last", "embeddings")},
     "lstm_size": {"on": "tags", "approach": "features", "features": "last", "lstm_size": (8, 16)},

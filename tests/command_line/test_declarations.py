@@ -303,8 +303,14 @@ OF_FINETUNING = [
         "task is 'sst3'; for labels of your own use classification. Expected one of classification, .*, cola, ",
     ),
     ({"model": ""}, "model is not set"),
-    ({"train_file": None}, r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset\."),
-    ({"model": "", "train_file": None}, r"model and train_file \(or data_dir or dataset\) are not set\.$"),
+    (
+        {"train_file": None},
+        r"train_file is not set; expected: Training data \(.*\)\. Or give data_dir or dataset or class_names\.",
+    ),
+    (
+        {"model": "", "train_file": None},
+        r"model and train_file \(or data_dir or dataset or class_names\) are not set\.$",
+    ),
     ({"num_seeds": 2}, "num_seeds is 2 without validation data"),
     (
         {"label_columns": ["x", "y"]},
@@ -331,7 +337,21 @@ OF_FINETUNING = [
     ({"task": "regression", "class_weights": "balanced"}, "class_weights is 'balanced'; expected a task in which"),
     ({"label_separator": ";"}, "label_separator is for the task multilabel"),
     ({"approach": "linear_probe", "task": "ner"}, "approach is 'linear_probe' and task 'ner'; expected a task that"),
-    ({"approach": "auto"}, "approach is 'auto' without folds, by which it compares; pass folds"),
+    ({"approach": "auto", "validation_split": 0.1}, "approach is 'auto' with validation data; it compares by folds"),
+    ({"approach": "contrastive", "task": "ner"}, "approach is 'contrastive' and task 'ner'; expected a task that"),
+    ({"approach": "contrastive", "early_stopping_patience": 1}, "early_stopping_patience is 1 with approach 'contras"),
+    (
+        {"class_names": ["a", "b"]},
+        "train_file is 't.tsv' with class_names .*, which stand in for labeled texts; leave it",
+    ),
+    ({"class_names": ["a", "b"], "train_file": None, "folds": 3}, "folds is 3 with class_names"),
+    ({"class_names": ["a", "a"], "train_file": None}, "class_names is .'a', 'a'.; expected at least two different"),
+    ({"class_names": ["a", "b"], "train_file": None, "task": "ner"}, "class_names is set and task is 'ner'; expected"),
+    (
+        {"class_names": ["a", "b"], "train_file": None, "label_template": "About"},
+        "label_template is 'About'; expected a text with {}",
+    ),
+    ({"label_template": "About {}"}, "label_template is 'About {}' without class_names"),
     ({"approach": "linear_probe", "learning_rate": 1e-4}, "learning_rate is 0.0001 with approach 'linear_probe'"),
     ({"approach": "linear_probe", "lora": True}, ".*lora"),
 ]

@@ -85,7 +85,10 @@ def test_settings_with_an_option_that_transformers_lacks_names_the_version(tmp_p
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("finetune", "--model, --train_file (or --data_dir or --dataset) and --output_dir are not set"),
+        (
+            "finetune",
+            "--model, --train_file (or --data_dir or --dataset or --class_names) and --output_dir are not set",
+        ),
         ("predict", "--model and --data are not set"),
         ("evaluate", "--data and --model (or --predictions) are not set"),
         ("pretrain", "--text (or --token_store) and --output_dir are not set"),

@@ -141,7 +141,7 @@ def test_auto_keeps_the_better_approach_and_says_both_scores(short_run, rows, tm
     finetune(make("probe", approach="linear_probe", max_steps=-1, folds=0))
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "probe" / "model.safetensors").read_bytes()
     card = (out / "README.md").read_text()
-    assert "Both approaches, in the same folds" in card and "linear probe: logistic regression" in card
+    assert "The approaches, in the same folds" in card and "linear probe: logistic regression" in card
     assert not list(out.rglob("fold_*/*.safetensors"))
     monkeypatch.setattr(training_run, "fit_linear_probe", lambda *args: pytest.fail("fits again"))
     monkeypatch.setattr(training_run.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
@@ -162,9 +162,9 @@ def test_better_approach_follows_the_metric(short_run, rows, metric, better):
     assert table["finetune"] == {metric: pytest.approx(0.8), "standard error": pytest.approx(0.1)}
 
 
-def test_a_run_on_few_labels_offers_a_linear_probe(tune, rows, tmp_path, caplog):
+def test_a_run_on_few_labels_offers_other_approaches(tune, rows, tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    offer = "Few labels (24 texts a class): a linear head on frozen vectors, --approach linear_probe"
+    offer = "Few labels (24 texts a class): --approach contrastive or linear_probe may do better"
     tune(tmp_path / "few", rows)
     assert offer in caplog.text
     caplog.clear()
