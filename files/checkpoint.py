@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from .errors import refuse_address, worded
+from .errors import named_error, refuse_address, worded
 from .moves import finish_moves
 
 if TYPE_CHECKING:
@@ -180,10 +180,15 @@ class Checkpoint:
         """The configuration, without references to code in its folder, for `from_pretrained(..., config=config)`."""
         from transformers import AutoConfig
 
-        if self.path.is_dir() and self.fields.get("model_type") in BERT_TYPES[1:]:
-            config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
-        else:
-            config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
+        is_own = self.path.is_dir() and self.fields.get("model_type") in BERT_TYPES[1:]
+        try:
+            if is_own:
+                config = AutoConfig.for_model(**copy.deepcopy(self.fields) | {"name_or_path": self.name})
+            else:
+                config = AutoConfig.from_pretrained(self.name, trust_remote_code=False)
+        except Exception as error:  # unexpected values can raise any exception in transformers
+            raise named_error("configuration", self.name, error) from error
+        if not is_own:
             _reject_generator(self.name, config.model_type)
         return without_foreign_code(config)
 
@@ -531,8 +536,8 @@ def sentence_modules(model_dir: Path) -> list[dict[str, Any]]:
         return []
     try:
         modules = [module | {"path": module["path"]} for module in json.loads(file.read_bytes())]
-        parts = {module["path"]: PurePosixPath(module["path"]).parts for module in modules if module["path"]}
-        unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
+        parts = {module["path"]: PurePosixPath(module["path"]).parts for module in modules}
+        unsafe = [path for path, names in parts.items() if path and (not names or names[0] == "/" or ".." in names)]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         found = f"{type(error).__name__}: {str(error)[:100]}"
         raise ValueError(f"{file} is not a list of sentence-transformers modules ({found}).") from None

@@ -2,8 +2,9 @@
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html.entities import html5
+from itertools import chain
 
 from .errors import how_to_install, worded
 
@@ -21,7 +22,7 @@ a abbr acronym area audio b base bdi bdo big cite code col colgroup data del dfn
 kbd label mark meter nobr output picture progress q rp rt ruby s samp slot small span strike strong sub sup
 time track tt u var wbr
 """
-_HIDDEN = r"<!--.*?-->|<(script|style|template)\b[^<>]*>.*?</\1\s*>"
+_HIDDEN = re.compile(r"<!--|<(script|style|template)\b[^<>]*>", re.IGNORECASE)
 _DECLARATION = r"<(?:!doctype\b|\?xml\b|!\[CDATA\[)[^<>]*>"
 _ENTITY = r"&(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][a-z\d]{1,31});"
 _MAX_ESCAPES = 3  # "&amp;amp;#8217;" was escaped three times
@@ -39,7 +40,6 @@ def _tags(names: str) -> str:
 _REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = tuple(
     (re.compile(pattern, re.DOTALL | re.IGNORECASE), replacement)
     for pattern, replacement in (
-        (_HIDDEN, " "),
         (_DECLARATION, ""),
         (_tags(_BLOCKS), "\n"),
         (_tags(_CELLS), " "),
@@ -47,6 +47,29 @@ _REPLACEMENTS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]
         (_ENTITY, _character),
     )
 )
+
+
+def _hidden_parts(text: str) -> Iterator[tuple[re.Match[str], int]]:
+    """The beginning of each part that is not displayed, and its end; linear, unlike a pattern for all of it."""
+    position, unclosed = 0, set[str]()
+    while begin := _HIDDEN.search(text, position):
+        position, name = begin.end(), (begin[1] or "").lower()
+        closing = re.compile(rf"</{name}\s*>" if name else "-->", re.IGNORECASE)
+        if name not in unclosed and (end := closing.search(text, position)):
+            position = end.end()
+            yield begin, position
+        else:
+            unclosed.add(name)
+
+
+def _without_hidden_parts(text: str) -> str:
+    parts, start = [], 0
+    for begin, end in _hidden_parts(text):
+        parts.append(text[start : begin.start()])
+        start = end
+    return " ".join([*parts, text[start:]])
+
+
 # UTF-8 that was read as Windows-1252: continuation bytes are these characters. A letter such as "ß" or "É" may stand
 # before a quotation mark, so one sequence counts only with Latin letters ("Ã©") and with punctuation ("â€™").
 _CONTINUATION = "[\x80-\xbfŒœŠšŸŽžƒˆ˜–—‘’‚“”„†‡•…‰‹›€™]"
@@ -60,7 +83,10 @@ def find_html(text: str) -> re.Match[str] | None:
     if "<" not in text and "&" not in text:
         return None
     matches = (match for pattern, _ in _REPLACEMENTS for match in pattern.finditer(text))
-    return next((match for match in matches if match[0][0] == "<" or _character(match) != match[0]), None)
+    hidden = (begin for begin, _ in _hidden_parts(text))
+    return next(
+        (match for match in chain(hidden, matches) if match[0][0] == "<" or _character(match) != match[0]), None
+    )
 
 
 def without_html(text: str) -> str:
@@ -68,6 +94,7 @@ def without_html(text: str) -> str:
     for _ in range(_MAX_ESCAPES):
         if find_html(text) is None:
             break
+        text = _without_hidden_parts(text)
         for pattern, replacement in _REPLACEMENTS:
             text = pattern.sub(replacement, text)
     return text

@@ -196,6 +196,16 @@ def user_message(error: Exception, text: str | None = None) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
+def named_error(part: str, name: str, error: BaseException) -> BaseException:
+    """The ValueError or OSError that names the model whose part a library cannot load, with any exception."""
+    named = isinstance(error, (ValueError, OSError)) and name in str(error)
+    if named or isinstance(error, ImportError):  # the latter of a package that the part needs
+        return error
+    cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
+    kind = OSError if isinstance(error, OSError) else ValueError
+    return kind(f"The {part} in {name} cannot be loaded ({cause}).")
+
+
 def abbreviated(text: str, most: int = 80) -> str:
     """The beginning of a text, if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."

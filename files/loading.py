@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .checkpoint import BERT_TYPES, Checkpoint, unwrapping_advice, wrapper_prefix
-from .errors import worded
+from .errors import named_error, worded
 from .processes import only_errors
 from .progress import without_loading_bars
 
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 _VOCABULARIES = ("tokenizer.json", "vocab.txt")
 _VOCABULARY_PATTERNS = (*_VOCABULARIES, "vocab.json", "*.model")  # of any kind of tokenizer
 _SPECIAL = ("unk_token", "cls_token", "sep_token")  # without which BERT reads no text
+_TRIAL = "The cat's 12 \U0001f642.", "one"  # known and unknown characters, and the template of pairs
+_PANIC = "PanicException"  # Rust's, which is no Exception; its class cannot be imported
 _SPARE_IDS = 128  # embeddings without a token, to which sizes are rounded up; or a fiftieth
 # Parts of an encoder that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
@@ -55,12 +57,19 @@ def load_tokenizer(checkpoint: Checkpoint, **settings: Any) -> "PreTrainedTokeni
 
     has_model = not checkpoint.path.exists() or (checkpoint.path / "config.json").is_file()
     config = checkpoint.config if has_model else None
+    tokenizer = None
     try:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint.name, config=config, trust_remote_code=False, **settings)
-    except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
-        if checkpoint.path.is_dir() and not any(map(any, map(checkpoint.path.glob, _VOCABULARY_PATTERNS))):
+        if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+            backend.encode(*_TRIAL)  # with some broken files this fails, and loading does not
+    except BaseException as error:  # values can raise any exception in transformers, and a panic in tokenizers
+        if isinstance(error, MemoryError) or (not isinstance(error, Exception) and type(error).__name__ != _PANIC):
+            raise
+        if tokenizer is not None:
+            check_tokenizer(tokenizer, config, checkpoint.name)  # which may explain it
+        elif checkpoint.path.is_dir() and not any(map(any, map(checkpoint.path.glob, _VOCABULARY_PATTERNS))):
             raise missing_vocabulary(checkpoint.name) from None
-        raise tokenizer_error(checkpoint.name, error) from error
+        raise named_error("tokenizer", checkpoint.name, error) from error
     check_tokenizer(tokenizer, config, checkpoint.name)
     return tokenizer
 
@@ -113,16 +122,6 @@ def missing_vocabulary(name: str, files: Iterable[str] = _VOCABULARIES) -> OSErr
 def _looks_like_vocabulary(path: Path) -> bool:
     with path.open("rb") as file:
         return b"[UNK]" in file.read(1 << 20).splitlines()
-
-
-def tokenizer_error(name: str, error: Exception) -> Exception:
-    """The ValueError or OSError that names a tokenizer which cannot be loaded."""
-    named = isinstance(error, (ValueError, OSError)) and name in str(error)
-    if named or isinstance(error, ImportError):  # the latter of a package that this kind of tokenizer needs
-        return error
-    cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
-    kind = OSError if isinstance(error, OSError) else ValueError
-    return kind(f"The tokenizer in {name} cannot be loaded ({cause}).")
 
 
 @without_loading_bars()

@@ -399,6 +399,8 @@ def _finish_recorded(place: Path, record: Path) -> None:
             # A place takes part only if its own record says so.
             if other.is_file() and (other.parent / _read_record(other)["first"]).resolve() == first.resolve():
                 moves.append(_recorded_move(target, within, other))
+        if not moves:
+            raise ValueError(f"{first} is no record of moves (it names no place with one); delete it.")
         _finish(moves)
     for move in moves:
         move.tidy()
@@ -406,13 +408,22 @@ def _finish_recorded(place: Path, record: Path) -> None:
 
 
 def _read_record(record: Path) -> dict[str, Any]:
+    """The content of a record, which may have been downloaded with its folder."""
     try:
         state = json.loads(record.read_bytes())
-        places = [(str(name), bool(within)) for name, within in state["places"]]
-        move = {name: state[name] for name in ("source", "old", "entries", "removed")}
-        return move | {"first": str(state["first"]), "places": places}
-    except (ValueError, LookupError, TypeError) as error:
-        raise ValueError(f"{record} is no record of moves ({error}); delete it.") from error
+        places = [(name, bool(within)) for name, within in state["places"]]
+        move: dict[str, Any] = {name: state[name] for name in ("source", "old", "entries", "removed", "first")}
+        entries = () if move["entries"] is None else move["entries"]
+        names = [*entries, *move["removed"], *(name for name, _ in places)]
+        if any(b"\0" in os.fsencode(name) for name in (move["source"], move["old"], move["first"], *names)):
+            raise ValueError("a name with a zero byte")
+        if not all(within or Path(name).name for name, within in places):
+            raise ValueError("a place without a name")
+        if not re.fullmatch(rf"\..*{re.escape(_MOVES)}|{re.escape(_MOVES)}", Path(move["first"]).name):
+            raise ValueError("its first one is no record")  # next to which a lock file would be made, and deleted
+        return move | {"places": places}
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(f"{record} is no record of moves ({str(error)[:80]}); delete it.") from error
 
 
 def _recorded_move(target: Path, within: bool, record: Path) -> Move:
@@ -425,7 +436,7 @@ def _recorded_move(target: Path, within: bool, record: Path) -> Move:
     if (
         not is_inside
         or not _TEMPORARY_NAME.fullmatch(state["old"])
-        or not all(isinstance(name, str) and Path(name).name == name for name in names)
+        or not all(Path(name).name == name for name in names)
     ):
         raise ValueError(f"{record} names files that are not its own; delete it.")
     entries = None if state["entries"] is None else tuple(state["entries"])

@@ -3,12 +3,11 @@
 import logging
 import re
 import tempfile
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from .errors import first_line, how_to_install
 from .text import file_of
@@ -19,7 +18,6 @@ MAX_ROWS = 2**20  # of a sheet
 _MAX_CHARACTERS = 2**15 - 1  # of a cell
 _NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML cannot hold
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")  # of a carriage return, for example
-_OF_BROKEN_FILES = (BadZipFile, zlib.error, EOFError, LookupError, ValueError, TypeError, AttributeError, SyntaxError)
 
 
 def openpyxl_for(path: str | Path) -> Any:
@@ -40,12 +38,8 @@ def read_sheet(path: str) -> Iterator[list[Any]]:
     file = file_of(path)
     name = path[len(file) + 1 :]
     with Path(file).open("rb") as stream:
-        try:
+        with _broken(lambda: f"{file} is not an .xlsx file, or it is broken or has a password"):
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
-        except _OF_BROKEN_FILES as error:
-            raise ValueError(
-                f"{file} is not an .xlsx file, or it is broken or has a password ({first_line(error)})."
-            ) from error
         sheets = {sheet.title: sheet for sheet in book.worksheets if name or sheet.sheet_state == "visible"}
         name = name or next(iter(sheets), "")
         if name not in sheets:
@@ -70,12 +64,22 @@ def read_sheet(path: str) -> Iterator[list[Any]]:
 
 def _rows(where: str, sheet: Any) -> Iterator[Any]:
     number = 0
-    try:
+    with _broken(lambda: f"{where} is broken after row {number}"):
         for row in sheet.iter_rows():
             yield row
             number += 1
-    except _OF_BROKEN_FILES as error:
-        raise ValueError(f"{where} is broken after row {number} ({first_line(error)}).") from error
+
+
+@contextmanager
+def _broken(message: Callable[[], str]) -> Iterator[None]:
+    """Explain errors of openpyxl, which broken files can make raise any exception."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"{message()} ({first_line(error)}).") from error
 
 
 def _value(cell: Any) -> Any:

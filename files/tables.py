@@ -18,7 +18,7 @@ from typing import Any
 
 from .errors import Wording, abbreviated, first_line, worded
 from .output import write_lines
-from .spreadsheets import read_sheet
+from .spreadsheets import openpyxl_for, read_sheet
 from .text import (
     JSON_SUFFIXES,
     LINE_BREAKS,
@@ -410,16 +410,25 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
     return value
 
 
-def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
+def pyarrow_for(path: str | Path) -> Any:
+    """The library, which a Parquet file needs."""
     try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
+        import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
+        raise ImportError(f"{path} needs the package pyarrow: pip install pyarrow ({error}).") from error
+    return pyarrow
+
+
+LIBRARIES: dict[str, Callable[[str | Path], Any]] = {PARQUET_SUFFIX: pyarrow_for, SPREADSHEET_SUFFIX: openpyxl_for}
+"""By ending, what raises `ImportError` if the library that such a file needs is not installed."""
+
+
+def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
+    pyarrow = pyarrow_for(path)
     columns, row = None if column is None else [column], 0
     try:
         # Buffered: pages are read one by one, not whole row groups.
-        with ParquetFile(path, buffer_size=1 << 20) as file:
+        with pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20) as file:
             names = file.schema_arrow.names
             if column is not None and column not in names:
                 raise ValueError(lacks_column(path, column, names))

@@ -14,8 +14,9 @@ import re
 import sys
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -38,7 +39,7 @@ SPREADSHEET_SUFFIX = ".xlsx"
 TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX, SPREADSHEET_SUFFIX)
 _OTHER_SPREADSHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
-_COMPRESSED_AT_A_TIME = 1 << 8  # bytes; 4 of them may be a block of zstd that expands to 128 KB
+_XZ_MEMORY = 1 << 29  # bytes of a decompressor; `xz -9` needs 65 MB
 
 _USUAL_ENCODINGS = ("utf-8", "cp949", "cp1252")  # named if a file has another than was expected
 
@@ -260,7 +261,9 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
         case ".gz":
             return cast(IO[bytes], gzip.open(stream, "rb"))
         case ".xz":
-            return lzma.open(stream, "rb")
+            return cast(
+                IO[bytes], _Frames(stream, partial(lzma.LZMADecompressor, lzma.FORMAT_XZ, _XZ_MEMORY), 1 << 10)
+            )
         case ".bz2":
             return bz2.open(stream, "rb")
         case ".zst":
@@ -268,34 +271,39 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
                 import zstandard
             except ImportError as error:
                 raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
-            return cast(IO[bytes], _ZstdFrames(stream, zstandard.ZstdDecompressor()))
+            return cast(IO[bytes], _Frames(stream, zstandard.ZstdDecompressor().decompressobj, 1 << 8))
     return stream
 
 
-class _ZstdFrames:
-    """An input stream of zstd frames; zstandard's own reader does not detect truncated files."""
+class _Frames:
+    """An input stream of frames of zstd or xz: the libraries' own read truncated files, or take any memory."""
 
-    # Its decompressor returns all that its input expands to, so the input is small: `read` returns up to 8 MB too
-    # much.
-    def __init__(self, stream: IO[bytes], decompressor: Any) -> None:
+    # A decompressor returns all that its input expands to, so the input is small: 4 bytes may be a block of zstd
+    # that expands to 128 KB, so `read` returns up to 8 MB too much.
+    def __init__(self, stream: IO[bytes], decompressor: Callable[[], Any], bytes_at_a_time: int) -> None:
         self._stream = stream
         self._decompressor = decompressor
+        self._bytes_at_a_time = bytes_at_a_time
         self._frame: Any = None
+        self._is_past_first = False
         self._left = b""  # after the last frame
 
     def read(self, size: int) -> bytes:
         found = bytearray()
         while len(found) < size:
-            data = self._left or self._stream.read(_COMPRESSED_AT_A_TIME)
+            data = self._left or self._stream.read(self._bytes_at_a_time)
+            self._left = b""
             if not data:
                 if self._frame is not None:
                     raise EOFError("it ends within a frame")
                 break
-            self._frame = self._frame or self._decompressor.decompressobj()
+            if self._frame is None:
+                if self._is_past_first and not (data := data.lstrip(b"\0")):  # padding of xz
+                    continue
+                self._frame, self._is_past_first = self._decompressor(), True
             found += self._frame.decompress(data)
-            self._left = self._frame.unused_data
             if self._frame.eof:
-                self._frame = None
+                self._left, self._frame = self._frame.unused_data, None
         return bytes(found)
 
 

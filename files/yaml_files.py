@@ -1,15 +1,36 @@
-"""YAML files: errors name the file, and a key that a map names twice, of which PyYAML takes the last value, is one."""
+"""YAML of others: errors name the file, also where PyYAML takes the last of two values, or expands without limit."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from .errors import abbreviated
+
+_MAX_EXPANSION = 10  # nodes for each character: without aliases, there are fewer nodes than characters
+
 
 class _Loader(yaml.SafeLoader):
-    """Rejects a map that names a key twice; `<<` merges others and may be repeated."""
+    """Rejects a map that names a key twice (`<<` may be repeated), and aliases that repeat a node without limit."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._sizes: dict[yaml.Node, int] = {}  # of complete collections, with aliases expanded
+        self._most = _MAX_EXPANSION * len(text)
+        super().__init__(text)
+        self.name = name
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        is_alias, mark = self.check_event(yaml.AliasEvent), self.peek_event().start_mark
+        node: Any = super().compose_node(parent, index)
+        if isinstance(node, yaml.ScalarNode):
+            return node
+        if not is_alias:
+            parts = chain(*node.value) if isinstance(node, yaml.MappingNode) else node.value
+            self._sizes[node] = 1 + sum(self._sizes.get(part, 1) for part in parts)
+        if node not in self._sizes or self._sizes[node] > self._most:
+            raise yaml.composer.ComposerError(None, None, "aliases repeat it without limit", mark)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
@@ -20,34 +41,44 @@ class _Loader(yaml.SafeLoader):
             names.add(key.value)
         return node
 
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, AttributeError, TypeError) as error:  # of a day such as 2001-02-30
+            what = f"{abbreviated(str(node.value))!r} is not of the type {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, what, node.start_mark) from error
+
 
 def read_yaml(path: str | Path) -> Any:
     """Read a YAML file, as Python values."""
-    root = yaml_nodes(path)
-    return None if root is None else yaml_value(path, root)
+    return yaml_value(str(path), yaml_nodes(path))
 
 
 def yaml_nodes(path: str | Path) -> Any:
     """The root node of a YAML file, whose words have no types yet; None if it is empty."""
-    with _readable_errors(path):
-        loader = _Loader(Path(path).read_text(encoding="utf-8"))
-        loader.name = str(path)
-        return loader.get_single_node()
-
-
-def yaml_value(path: str | Path, node: Any) -> Any:
-    """The value of a node of a file."""
-    with _readable_errors(path):
-        return yaml.SafeLoader("").construct_document(node)
-
-
-@contextmanager
-def _readable_errors(path: str | Path) -> Iterator[None]:
     try:
-        yield
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+        return nodes_of_text(str(path), Path(path).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
-    except RecursionError as error:
-        raise ValueError(f"{path} is nested too deeply; expected lines of the form 'name: value'.") from error
+
+
+def nodes_of_text(name: str, text: str) -> Any:
+    """As `yaml_nodes`, of a text that messages name."""
+    try:
+        return _Loader(name, text).get_single_node()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _readable(name, error) from error
+
+
+def yaml_value(name: str, node: Any) -> Any:
+    """The value of a node."""
+    try:
+        return None if node is None else _Loader(name, "").construct_document(node)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _readable(name, error) from error
+
+
+def _readable(name: str, error: Exception) -> ValueError:
+    if isinstance(error, RecursionError):
+        return ValueError(f"{name} is nested too deeply; expected lines of the form 'name: value'.")
+    return ValueError(f"{name} is not YAML: {' '.join(str(error).split())}.")

@@ -8,8 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
+from huggingface_hub import EvalResult, EvalResultEntry, metadata_save
 
 from ..cards import HubMetadata, head_examples
 from ..cards.card import CardContent, TrainingDescription, describe_model, hub_fields, read_utf8, write_card
@@ -17,7 +16,13 @@ from ..files.errors import SettingError
 from ..files.options import settings_of
 from ..files.output import outputs_together
 from ..files.tables import parse_json
-from .publishing import add_benchmark_results, check_benchmark_results, publish, write_publishable
+from .publishing import (
+    add_benchmark_results,
+    check_benchmark_results,
+    metadata_of_card,
+    publish,
+    write_publishable,
+)
 from .settings import CardSettings, PublicationOptions, PushSettings, UploadOptions
 
 logger = logging.getLogger(__name__)
@@ -71,13 +76,7 @@ def _add_metadata(card: Path, arguments: CardSettings, open_output: Callable[...
         raise SettingError.worded(
             "{} already exists; {overwrite=True} replaces it (not needed for license, tags and the like).", card
         )
-    read_utf8(card)
-    try:
-        metadata = metadata_load(card) or {}
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"The metadata of {card} is not YAML: {' '.join(str(error).split())[:300]}.") from error
-    except ValueError as error:
-        raise ValueError(f"The metadata of {card} is no map of names and values: {error}.") from error
+    metadata = metadata_of_card(card, read_utf8(card))
     if arguments.tags:
         there = metadata.get("tags") or []
         added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))

@@ -31,6 +31,7 @@ from huggingface_hub import (
     parse_eval_result_entries,
 )
 from huggingface_hub.errors import HTTPError, RevisionNotFoundError
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
@@ -57,6 +58,7 @@ from ..files.errors import SettingError
 from ..files.loading import load_tokenizer
 from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
 from ..files.settings import build
+from ..files.yaml_files import nodes_of_text, read_yaml, yaml_value
 from ..modeling_mybert import MyBertConfig, auto_map
 from .graphs import GRAPH_FILES, Graphs, check_graphs, write_graphs
 from .settings import RUNTIMES, PublicationOptions, UploadOptions
@@ -359,10 +361,11 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, companio
     if not path.is_file():
         return render_card(CardContent(name=repo_id.split("/")[-1], model=description))
     text = _load_from_repository(read_utf8(path), model_dir, repo_id)
+    metadata_of_card(path, text)
     try:
         card = ModelCard(text)  # reads the model-index as well
         data: Any = card.data
-    except (ValueError, TypeError, yaml.YAMLError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"The metadata of {path} is not what the Hub expects: {reason}") from error
     if "modules.json" not in companions and _SENTENCES in (data.library_name, *(data.tags or ())):
@@ -376,6 +379,15 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, companio
     return text
 
 
+def metadata_of_card(path: Path, text: str) -> dict[str, Any]:
+    """The metadata in a card's text; a ValueError if they are no map."""
+    block, name = REGEX_YAML_BLOCK.search(text), f"The metadata of {path}"
+    metadata = yaml_value(name, nodes_of_text(name, block[2])) if block else None
+    if not isinstance(metadata, dict | None):
+        raise ValueError(f"{name} is no map of names and values: it is a {type(metadata).__name__}.")
+    return metadata or {}
+
+
 def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
     """Replace the folder by the repository in the card's examples, wherever they were run."""
     folder = model_dir.resolve()
@@ -383,10 +395,10 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
     def rename(match: re.Match[str]) -> str:
         try:
             name = ast.literal_eval(match[1])
-        except (ValueError, SyntaxError):  # no text that Python reads
+            parts, is_folder = Path(name).parts, Path(name).resolve() == folder
+        except (ValueError, SyntaxError, OSError):  # no text that Python reads, or no path
             return match[0]
-        parts = Path(name).parts
-        is_folder = Path(name).resolve() == folder or folder.parts[len(folder.parts) - len(parts) :] == parts
+        is_folder = is_folder or folder.parts[len(folder.parts) - len(parts) :] == parts
         return f"model={match[1][0]}{repo_id}{match[1][0]}" if is_folder else match[0]
 
     return re.sub(r"""model=('(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)+")""", rename, card)
@@ -446,9 +458,10 @@ def _benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
     """Return the files of benchmark results of a model folder by their names in a repository."""
     found = {f"{_BENCHMARKS}/{path.name}": path for path in sorted((Path(model_dir) / _BENCHMARKS).glob("*.yaml"))}
     for path in found.values():
+        results = read_yaml(path)
         try:
-            parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
-        except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            parse_eval_result_entries(results)
+        except (LookupError, TypeError, AttributeError, ValueError) as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise ValueError(f"{path} holds no results with dataset (id, task_id) and value ({reason}).") from error
     return found

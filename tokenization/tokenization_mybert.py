@@ -10,7 +10,8 @@ from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from ..files.checkpoint import read_json_object
-from ..files.loading import missing_vocabulary, tokenizer_error
+from ..files.errors import named_error
+from ..files.loading import missing_vocabulary
 from ..files.moves import finish_moves
 from ..files.output import write_json
 from ..files.settings import build
@@ -133,7 +134,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             if not isinstance(tokenizer.model_max_length, (int, float)):
                 raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}; expected a number.")
         except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
-            raise tokenizer_error(name, error) from error
+            raise named_error("tokenizer", name, error) from error
         return tokenizer
 
     @classmethod

@@ -23,8 +23,17 @@ from ...files.output import Output, check_output_files, locked, reserved, write_
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
 from ...files.source import Source, is_data_frame
-from ...files.spreadsheets import MAX_ROWS, fits_cell, openpyxl_for, write_sheet
-from ...files.tables import USUAL_STYLE, CsvStyle, json_line, json_values, separated_line, style_of
+from ...files.spreadsheets import MAX_ROWS, fits_cell, write_sheet
+from ...files.tables import (
+    LIBRARIES,
+    USUAL_STYLE,
+    CsvStyle,
+    json_line,
+    json_values,
+    pyarrow_for,
+    separated_line,
+    style_of,
+)
 from ...files.text import LINE_BREAKS, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, STDIN, file_of, new_digest, open_text
 from ...runs import RunFolder, prepare_once
 from ..data import DataRow, new_name, rows_of
@@ -181,8 +190,8 @@ class _Prediction:
         arguments, output = self.arguments, Path(self.arguments.output)
         if arguments.output == STDIN:
             return self._print()
-        if output.suffix.lower() == SPREADSHEET_SUFFIX:
-            openpyxl_for(output)  # an error now, not at the end
+        if needed := LIBRARIES.get(output.suffix.lower()):
+            needed(output)  # an error now, not at the end
         parts = output.with_name(f".{output.name}{PARTIAL}")
         if self.state.num_processes == 1 and not parts.exists():  # nor did an earlier call leave any
             with reserved(output, overwrite=arguments.overwrite, read=self.files) as place:
@@ -406,12 +415,7 @@ def _plain_cell(value: Any) -> Any:
 
 
 def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetWriter
-    except ImportError as error:
-        raise ImportError(f"Writing {path} needs the pyarrow package: pip install pyarrow.") from error
-
+    pyarrow = pyarrow_for(output)
     types: dict[str, Any] = {}  # the common type of a column's values in all parts; None if there is none
     for rows in parts:
         given = list(rows())
@@ -428,7 +432,7 @@ def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
     for name in mixed:
         logger.warning("%s: %r has values of several kinds; they are written as text.", output, name)
     schema = pyarrow.schema({name: kind or pyarrow.string() for name, kind in types.items()})
-    with ParquetWriter(path, schema) as writer:
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
         for rows in parts:
             given = [row | {name: _cell(row[name]) for name in mixed if row.get(name) is not None} for row in rows()]
             writer.write_table(pyarrow.Table.from_pylist(given, schema=schema))

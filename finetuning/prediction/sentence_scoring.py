@@ -17,9 +17,8 @@ from ...files.errors import SettingError
 from ...files.output import check_output_files, outputs_together, write_json
 from ...files.processes import leave_standard_output
 from ...files.source import Source, files_of
-from ...files.spreadsheets import openpyxl_for
-from ...files.tables import json_line
-from ...files.text import SPREADSHEET_SUFFIX, STDIN
+from ...files.tables import LIBRARIES, json_line
+from ...files.text import STDIN
 from ...pipelines import minimal_pair_accuracy, minimal_pair_columns, pseudo_log_likelihoods
 from ..data import TRUTH, DataRow, check_columns, label_name, rounded, rows_of, text_columns
 from ..settings.prediction import ScoreArguments, ScoreSettings, SentenceColumns
@@ -82,8 +81,8 @@ def score_files(arguments: ScoreSettings) -> dict[str, Any]:
     """
     if arguments.output == STDIN:
         leave_standard_output()
-    elif Path(arguments.output).suffix.lower() == SPREADSHEET_SUFFIX:
-        openpyxl_for(arguments.output)  # an error now, not at the end
+    elif needed := LIBRARIES.get(Path(arguments.output).suffix.lower()):
+        needed(arguments.output)  # an error now, not at the end
     return _scored(arguments, arguments.output)[0]
 
 

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,34 @@ print("works")
 """
 
 
+def build_wheel(folder: Path, change: Callable[[Path], object] = lambda path: None) -> Path:
+    """Build the wheel in a folder, from a copy of the files that may be changed one by one."""
+    source = folder / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "demo_output", "tests")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    for path in source.rglob("*"):
+        change(path)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("mybert-*.whl")
+    shutil.rmtree(source)
+    return wheel
+
+
+def make_private_and_old(path: Path) -> None:
+    path.chmod(0o700 if path.is_dir() else 0o600)
+    os.utime(path, (1e9, 1e9))
+
+
+@pytest.mark.slow
+def test_wheel_built_twice_is_the_same_byte_for_byte(tmp_path):
+    wheels = [build_wheel(tmp_path / "first"), build_wheel(tmp_path / "second", make_private_and_old)]
+    assert wheels[0].read_bytes() == wheels[1].read_bytes()
+
+
 @pytest.mark.slow
 def test_wheel_works_alone(tmp_path):
-    source = tmp_path / "source"
-    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "demo_output")
-    shutil.copytree(ROOT, source, ignore=ignored)
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("mybert-*.whl")
-    shutil.rmtree(source)
+    wheel = build_wheel(tmp_path)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
         metadata = email.message_from_bytes(content.read(next(name for name in names if name.endswith("/METADATA"))))

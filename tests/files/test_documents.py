@@ -111,7 +111,7 @@ def test_parquet(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; rename it, or pass text_column"):
         list(read_documents(path, text_column="body"))
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"a.parquet needs the pyarrow package"):
+    with pytest.raises(ImportError, match=r"a.parquet needs the package pyarrow: pip install pyarrow"):
         list(read_documents(path))
 
 

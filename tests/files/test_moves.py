@@ -390,7 +390,16 @@ def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
         (folder / ".moves").write_text(broken)
         with pytest.raises(ValueError, match=r"\.moves is no record of moves"):
             finish_moves(folder)
-    assert (tmp_path / "mine").read_text() == "mine"
+    (tmp_path / "mine.lock").write_text("mine")
+    (folder / ".moves").write_text(json.dumps(state | source | {"entries": [], "removed": [], "first": "../mine"}))
+    with pytest.raises(ValueError, match="its first one is no record"):
+        finish_moves(folder)
+    for places, message in (([], "names no place with one"), ([["", False]], "a place without a name")):
+        record = state | source | {"entries": [], "removed": [], "places": places}
+        (folder / ".moves").write_text(json.dumps(record))
+        with pytest.raises(ValueError, match=message):
+            finish_moves(folder)
+    assert (tmp_path / "mine").read_text() == (tmp_path / "mine.lock").read_text() == "mine"
 
 
 def write_record(folder, first=".moves", places=(".",)):

@@ -3,6 +3,7 @@ import gzip
 import io
 import lzma
 import sys
+import zlib
 
 import pytest
 
@@ -34,6 +35,19 @@ def test_compressed_files_are_read_in_parts_and_broken_ones_are_errors(tmp_path,
             list(open_text(path))
     path.write_bytes(compress((b"a" * 99 + b"\n") * 320_000))  # a small file with much text
     assert max(map(len, read_blocks(path))) < 10 << 20
+
+
+def test_open_text_of_xz_with_padding_and_with_a_huge_dictionary(tmp_path):
+    path = tmp_path / "a.xz"
+    path.write_bytes(lzma.compress(b"one\n") + bytes(4) + lzma.compress(b"two") + bytes(8))
+    assert list(open_text(path)) == ["one", "two"]
+    content = bytearray(lzma.compress(b"one\n"))
+    assert content[14:16] == b"\x21\x01"  # LZMA2, and one byte: the size of its dictionary, 40 for 4 GB
+    content[16] = 40
+    content[20:24] = zlib.crc32(content[12:20]).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="Memory usage limit exceeded"):
+        list(open_text(path))
 
 
 def test_zstd_without_its_package(tmp_path, monkeypatch):

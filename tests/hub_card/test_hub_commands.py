@@ -268,7 +268,7 @@ def test_card_command_on_a_runs_card_adds_metadata(copy_of, capsys):
     before = read_card(folder)
     assert main(["card", str(folder), "--license", "mit", "--summary", "Another text."]) == 2
     assert "--overwrite replaces it" in capsys.readouterr().err and read_card(folder) == before
-    for broken, message in (("a: [", "is not YAML"), ("- a", "should be a dict")):
+    for broken, message in (("a: [", "is not YAML"), ("- a", "is no map of names and values")):
         (folder / "README.md").write_text(f"---\n{broken}\n---\n")
         assert main(["card", str(folder), "--license", "mit"]) == 2
         assert message in capsys.readouterr().err

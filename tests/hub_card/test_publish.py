@@ -442,9 +442,9 @@ def test_a_folder_without_a_card_gets_one(model_dir):
     ("broken", "message"),
     [
         ("---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n", "expects: .*model_index"),
-        ("---\n- a\n---\n", "expects: .*dict"),
-        ("---\na: [\n---\n", "not what the Hub expects"),
-        ("---\na: !!python/object/apply:os.abort []\n---\n", "not what the Hub expects"),
+        ("---\n- a\n---\n", "is no map of names and values: it is a list"),
+        ("---\na: [\n---\n", "is not YAML"),
+        ("---\na: !!python/object/apply:os.abort []\n---\n", "is not YAML"),
     ],
 )
 def test_invalid_metadata_is_refused(model_dir, broken, message):
