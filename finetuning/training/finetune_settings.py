@@ -69,7 +69,10 @@ class ClassNames(TestData):
         None, "Classes to learn from their names alone, without labeled texts, by a linear probe (classification)."
     )
     label_template: str = option(
-        "This text is about {}.", "Text that stands for a class of class_names; {} is its name.", group=Group.EXAMPLES
+        "This text is about {}.",
+        "Text that stands for a class of class_names; {} is its name.",
+        group=Group.EXAMPLES,
+        decides="if_not_default",
     )
 
 
