@@ -6,8 +6,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-from zipfile import ZIP_DEFLATED, ZipFile
+from typing import IO, Any
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from .errors import first_line, how_to_install
 from .text import file_of
@@ -39,6 +39,7 @@ def read_sheet(path: str) -> Iterator[list[Any]]:
     name = path[len(file) + 1 :]
     with Path(file).open("rb") as stream:
         with _broken(lambda: f"{file} is not an .xlsx file, or it is broken or has a password"):
+            _check_compression(stream)
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
         sheets = {sheet.title: sheet for sheet in book.worksheets if name or sheet.sheet_state == "visible"}
         name = name or next(iter(sheets), "")
@@ -68,6 +69,14 @@ def _rows(where: str, sheet: Any) -> Iterator[Any]:
         for row in sheet.iter_rows():
             yield row
             number += 1
+
+
+def _check_compression(stream: IO[bytes]) -> None:
+    """Reject (ValueError) what no spreadsheet has: LZMA, for example, can ask for gigabytes."""
+    with ZipFile(stream) as archive:
+        if any(entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for entry in archive.infolist()):
+            raise ValueError("it is compressed in another way than spreadsheets are")
+    stream.seek(0)
 
 
 @contextmanager

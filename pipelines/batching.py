@@ -36,7 +36,8 @@ def batches_by_length(
     """
     budget = _ACCELERATOR_TOKENS
     if model.device.type == "cpu":
-        budget = max(_MIN_CPU_TOKENS, _CPU_STATES // getattr(model.config, "hidden_size", _CPU_STATES))
+        config = getattr(model, "config", None)  # graphs of other runtimes have none
+        budget = max(_MIN_CPU_TOKENS, _CPU_STATES // getattr(config, "hidden_size", _CPU_STATES))
     order = np.argsort(-np.asarray(lengths), kind="stable").tolist()
     start = 0
     while start < len(order):

@@ -3,7 +3,7 @@ import re
 import tempfile
 from contextlib import suppress
 from datetime import datetime, time
-from zipfile import ZipFile
+from zipfile import ZIP_LZMA, ZipFile
 
 import pytest
 
@@ -154,3 +154,10 @@ def test_write_sheet_leaves_no_file_and_the_temporary_folder_of_others(tmp_path,
         write_sheet(tmp_path / "x.xlsx", [[value]])
     assert tempfile.tempdir == "of others"
     assert {path.name for path in tmp_path.iterdir()} <= {"x.xlsx"}
+
+
+def test_read_sheet_of_a_file_with_another_compression_is_an_error(tmp_path):
+    with ZipFile(tmp_path / "t.xlsx", "w", ZIP_LZMA) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+    with pytest.raises(ValueError, match=r"t\.xlsx is not an \.xlsx file, .* compressed in another way"):
+        read_rows(tmp_path / "t.xlsx")
