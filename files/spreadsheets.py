@@ -1,6 +1,7 @@
 """Spreadsheets (.xlsx): the rows of a sheet, read and written by openpyxl."""
 
 import logging
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,10 +73,12 @@ def _rows(where: str, sheet: Any) -> Iterator[Any]:
 
 
 def _check_compression(stream: IO[bytes]) -> None:
-    """Reject (ValueError) what no spreadsheet has: LZMA, for example, can ask for gigabytes."""
+    """Reject (ValueError) what no spreadsheet has, and what asks for gigabytes: LZMA, parts larger than the file."""
+    size = stream.seek(0, os.SEEK_END)
     with ZipFile(stream) as archive:
-        if any(entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED) for entry in archive.infolist()):
-            raise ValueError("it is compressed in another way than spreadsheets are")
+        for entry in archive.infolist():
+            if entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or entry.compress_size > size:
+                raise ValueError("it is compressed in another way than spreadsheets are")
     stream.seek(0)
 
 
