@@ -198,7 +198,7 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
     if settings.dataset and not settings.folds and settings.metric_for_best_model is None:  # its splits are known now
         names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
-    if settings.learning_rate is None and settings.approach != "linear_probe" and "learning_rate" not in decisions:
+    if settings.learning_rate is None and settings.approach not in FITTED_HEADS and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
     if isinstance(settings.trained, Contrastive):
         pairs = pair_training(settings, plan.training, num_examples)
