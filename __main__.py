@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """Run a command, see `cli.main`; Ctrl-C during the imports is one line, too."""
+    """Run a command, see `cli.main`; Ctrl-C or a lack of memory during the imports is one line, too."""
     statuses: list[int] = []
     if "LOCAL_RANK" in os.environ:  # one of the processes of a launcher
         atexit.register(_end_before_finalization, statuses)  # the first to be registered runs last
@@ -20,6 +20,9 @@ def main() -> int:
     except KeyboardInterrupt:
         print("mybert: interrupted.", file=sys.stderr)
         return 130  # `files.INTERRUPTED`, which may not be imported yet
+    except MemoryError:
+        print("mybert: not enough memory.", file=sys.stderr)
+        return 2
     return statuses[0]
 
 

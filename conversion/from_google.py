@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from ..files.checkpoint import WEIGHTS_FILE, read_json_object
+from ..files.checkpoint import WEIGHTS_FILE, open_safetensors, read_json_object
 from ..files.errors import SettingError, worded
 from ..files.settings import build
 from ..metrics import GOOGLE_LABELS
@@ -279,7 +279,7 @@ def load_optimizer_state(
     places = {id(parameter): place for place, parameter in enumerate(trained)}
     states: dict[int, dict[str, torch.Tensor]] = {}
     try:
-        with safe_open(file, framework="pt") as content:
+        with open_safetensors(file, "pt") as content:
             text = (content.metadata() or {}).get("step", "")
             if not text.isdecimal():
                 raise ValueError(f"{file}: the step is {text!r}; expected a number.")

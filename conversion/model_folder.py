@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import PreTrainedTokenizerBase
 
 from .. import modeling_mybert
-from ..files.checkpoint import BERT_TYPES, COMPANIONS, FIELDS_OF_A_HEAD, Checkpoint, head_name, wrapper_prefix
+from ..files.checkpoint import (
+    BERT_TYPES,
+    COMPANIONS,
+    FIELDS_OF_A_HEAD,
+    Checkpoint,
+    head_name,
+    open_safetensors,
+    wrapper_prefix,
+)
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import MODEL_FOLDER, output_to
 from ..modeling_mybert import MyBertConfig
@@ -236,7 +243,7 @@ def open_model_folder(path: str | os.PathLike[str], head: str | None = None) -> 
 
 def _read(path: Path, name: str) -> torch.Tensor:
     # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
-    with safe_open(path, framework="pt") as weights:
+    with open_safetensors(path, "pt") as weights:
         return weights.get_tensor(name)  # in its stored dtype
 
 

@@ -258,7 +258,7 @@ class Checkpoint:
         tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
         for file in self.weight_files:
             try:
-                with safe_open(file, framework="np") as weights:
+                with open_safetensors(file, "np") as weights:
                     for name in weights.keys():  # noqa: SIM118 -- no dictionary
                         tensors[name] = file, tuple(weights.get_slice(name).get_shape())
             except SafetensorError as error:
@@ -283,6 +283,12 @@ class Checkpoint:
         from huggingface_hub import snapshot_download
 
         return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
+
+
+def open_safetensors(path: Path, framework: str) -> Any:
+    """`safe_open`, but a file that cannot be opened raises the system's error: safetensors calls each one missing."""
+    path.open("rb").close()
+    return safe_open(path, framework=framework)
 
 
 def wrapper_prefix(names: Iterable[str], base: str = "bert") -> str:

@@ -234,10 +234,6 @@ def record_of(place: Path, within: bool = False) -> Path:
     return place / _MOVES if within else place.with_name(f".{place.name}{_MOVES}")
 
 
-def _lock_file(record: Path) -> Path:
-    return record.with_name(record.name + LOCK)
-
-
 def move_file(source: Path, target: Path) -> None:
     """Sync a file and put it into place, or raise an error before; Ctrl-C waits meanwhile."""
     sync(source, 0o666 & source.parent.stat().st_mode)  # libraries make some files private
@@ -303,7 +299,7 @@ def _finish(moves: Sequence[Move]) -> None:
 @contextmanager
 def _moving(first: Path) -> Iterator[None]:
     """Keep other processes from making moves whose first record is this."""
-    lock = FileLock(_lock_file(first), timeout=_PATIENCE)
+    lock = FileLock(f"{first}{LOCK}", timeout=_PATIENCE)
     try:
         lock.acquire()
     except Timeout:
@@ -312,7 +308,7 @@ def _moving(first: Path) -> Iterator[None]:
         yield
     finally:
         try:
-            discard(_lock_file(first))
+            discard(Path(lock.lock_file))
         finally:
             lock.release()
 
@@ -362,7 +358,7 @@ def remove_left(place: Path, within: bool) -> None:
         if pattern.fullmatch(entry.name):
             discard(entry)
     record = record_of(place, within)
-    if _lock_file(record).exists():
+    if Path(f"{record}{LOCK}").exists():
         with suppress(OSError), _moving(record):  # which deletes it
             pass
 

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
+from ..files.checkpoint import open_safetensors
 from ..files.errors import refuse_address
 from ..files.moves import finish_moves
 from ..tokenization import MyBertTokenizer, unknown_warning
@@ -183,7 +184,7 @@ def store_metadata(file: Path) -> dict[str, str]:
     if not file.is_file():
         raise FileNotFoundError(f"There is no token store {file}.")
     try:
-        with safe_open(file, framework="numpy") as store:
+        with open_safetensors(file, "numpy") as store:
             return store.metadata() or {}
     except SafetensorError as error:
         raise ValueError(f"{file} is not a token store: {error}.") from error
@@ -223,7 +224,7 @@ def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreS
 def _map(file: Path) -> dict[str, np.ndarray]:
     try:
         # torch tensors are memory-mapped; numpy arrays would be copied.
-        with safe_open(file, framework="pt") as store:
+        with open_safetensors(file, "pt") as store:
             arrays = {name: store.get_tensor(name).numpy() for name in ARRAYS}
     except SafetensorError as error:
         raise ValueError(f"{file} is not a complete token store: {error}.") from error
@@ -237,7 +238,7 @@ def _map(file: Path) -> dict[str, np.ndarray]:
 
 
 def array_length(file: Path, name: str) -> int:
-    with safe_open(file, framework="numpy") as store:
+    with open_safetensors(file, "numpy") as store:
         return store.get_slice(name).get_shape()[0]
 
 
@@ -246,7 +247,7 @@ def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
     length = array_length(file, name)
     for begin in range(skip, length, _COPIED_AT_A_TIME):
         # opened each time: the pages that were read of a large file would stay in this process's memory
-        with safe_open(file, framework="numpy") as store:
+        with open_safetensors(file, "numpy") as store:
             piece = store.get_slice(name)[begin : min(begin + _COPIED_AT_A_TIME, length)]
         yield piece
 

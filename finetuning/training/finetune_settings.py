@@ -232,6 +232,7 @@ class Contrastive(Layers):
 
     name: ClassVar[str] = "contrastive"
     why: ClassVar[str] = "which fits the head after the last step"
+    defaults: ClassVar[dict[str, Any]] = {"num_train_epochs": None}  # by the number of texts
     lacks: ClassVar[tuple[str, ...]] = ("load_best_model_at_end", "early_stopping_patience", "label_smoothing_factor")
 
 
@@ -241,6 +242,7 @@ class Tagger:
 
     name: ClassVar[str] = "features"
     why: ClassVar[str] = "which uses a frozen encoder"
+    defaults: ClassVar[dict[str, Any]] = {"num_train_epochs": 20.0}
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
     group, decides = Group.FEATURES, True
     features: str = option("concat_last_four", "Features of the tagger; 'all' for every row of Table 7.")

@@ -158,14 +158,11 @@ def plan_finetuning(
     task = settings.resolve_task() if task is None else task
     files = found_files(settings, task)
     decisions: dict[str, Decision] = {}
-    defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
-    if settings.approach == "features":
-        defaults |= {"num_train_epochs": 20.0}
-    why = "for a tagger on features" if settings.approach == "features" else f"default of {settings.task}"
+    of_approach: Mapping[str, Any] = getattr(settings.trained, "defaults", {})
+    defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults, **of_approach}
     for name in _FALLBACKS:
-        if getattr(settings, name) is None and not (
-            name == "num_train_epochs" and isinstance(settings.trained, Contrastive)
-        ):
+        if getattr(settings, name) is None and defaults[name] is not None:
+            why = f"for the approach {settings.approach}" if name in of_approach else f"default of {settings.task}"
             decisions[name] = Decision(defaults[name], why)
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:

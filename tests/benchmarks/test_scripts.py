@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mybert import MyBertForSequenceClassification
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {
@@ -150,6 +151,18 @@ def test_few_labels_measures_each_draw_once(run, tmp_path, tiny_model):
     again = run("few_labels", tmp_path / "model", *flags)
     assert again.splitlines()[-2:] == shown.splitlines()[-2:] and "| contrastive | 2 | 2 | " in again
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "number", "expected"),
+    [("calls", 20, "| 20 | "), ("rows", 30_000, "equal byte for byte."), ("threads", 100, "| 100 | 8 | ")],
+)
+def test_load_finds_equal_results(what, number, expected, run, tmp_path, tiny_model):
+    model = tiny_model(tmp_path / "model", MyBertForSequenceClassification)
+    texts = tmp_path / "texts.txt"
+    texts.write_text("the cat sat\na dog ate bread\nit was happy\n")
+    assert expected in run("load", what, model, texts, "--number", number)
 
 
 @pytest.mark.slow

@@ -244,19 +244,23 @@ def test_main_interrupted_in_the_last_step_of_a_complete_run_returns_0(echo_comm
     assert cli.main(["echo", "--number", "24"]) == 0
 
 
-def test_ctrl_c_while_the_commands_are_loaded_is_one_line(monkeypatch, capsys):
-    class Interrupted:
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(KeyboardInterrupt, 130, "mybert: interrupted.\n"), (MemoryError, 2, "mybert: not enough memory.\n")],
+)
+def test_an_error_while_the_commands_are_loaded_is_one_line(error, status, said, monkeypatch, capsys):
+    class Failing:
         @staticmethod
         def find_spec(name, *_):
             if name == "mybert.cli":
-                raise KeyboardInterrupt
+                raise error
 
     entry = importlib.import_module("mybert.__main__")
     monkeypatch.delattr(mybert, "cli")
     monkeypatch.delitem(sys.modules, "mybert.cli")
-    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
-    assert entry.main() == 130
-    assert capsys.readouterr().err == "mybert: interrupted.\n"
+    monkeypatch.setattr(sys, "meta_path", [Failing, *sys.meta_path])
+    assert entry.main() == status
+    assert capsys.readouterr().err == said
 
 
 def test_usage_lists_every_command_once_in_groups(capsys):

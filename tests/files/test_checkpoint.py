@@ -15,7 +15,14 @@ from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotF
 from safetensors.torch import load_file, save_file
 
 import mybert
-from mybert.files.checkpoint import Checkpoint, check_available, companion_files, copy_companions, head_name
+from mybert.files.checkpoint import (
+    Checkpoint,
+    check_available,
+    companion_files,
+    copy_companions,
+    head_name,
+    open_safetensors,
+)
 
 SIZES = {
     "vocab_size": 11,
@@ -339,3 +346,10 @@ def test_check_folder_called_again_reads_nothing_again(tmp_path, tiny_model, mon
     checkpoint = Checkpoint(tiny_model(tmp_path / "model")).check_folder()
     monkeypatch.setattr("mybert.files.checkpoint.read_json_object", lambda path: pytest.fail(f"{path} was read again"))
     assert checkpoint.check_folder().check(ask_hub=False) is checkpoint
+
+
+def test_open_safetensors_says_why_a_file_cannot_be_opened(tmp_path):
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        open_safetensors(tmp_path, "np")
+    with pytest.raises(FileNotFoundError, match="gone"):
+        open_safetensors(tmp_path / "gone", "np")

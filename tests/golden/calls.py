@@ -406,28 +406,30 @@ USE = [
 
 # Studies, conversions, cards, pictures
 
-_SHORT = json.dumps({"max_steps": 2, "max_length": 16, "use_cpu": True, "per_device_train_batch_size": 8})
-_SUITE = f"glue @small --data_dir @. --suite @suite.yaml --finetuning '{_SHORT}'"
-_GRID = json.dumps({"learning_rate": [1e-3, 1e-2]})
-_ROW = json.dumps(
+SHORT = json.dumps({"max_steps": 2, "max_length": 16, "use_cpu": True, "per_device_train_batch_size": 8})
+SUITE = f"glue @small --data_dir @. --suite @suite.yaml --finetuning '{SHORT}'"
+GRID = json.dumps({"learning_rate": [1e-3, 1e-2]})
+ROW = json.dumps(
     {"vocab_size": 90, "vocab_layout": "compact", "model_size": "tiny", "hidden_size": 8, "num_hidden_layers": 1}
     | {"max_length": 24, "max_steps": 3, "per_device_train_batch_size": 4, "use_cpu": True, "num_processes": 1}
 )
-_TASKS = json.dumps({"classification": {"train_file": "../inputs/rows.tsv", "validation_file": ["../inputs/dev.tsv"]}})
+SMALL_TASKS = json.dumps(
+    {"classification": {"train_file": "../inputs/rows.tsv", "validation_file": ["../inputs/dev.tsv"]}}
+)
 OTHERS = [
     Call(
         "glue",
         [
-            f"{_SUITE} --num_seeds 2 --output_dir out",
-            f"{_SUITE} --only first --grid '{_GRID}' --output_dir grid",
-            f"{_SUITE} --only second --train_sizes 8 --compare_from_scratch --output_dir sizes",
+            f"{SUITE} --num_seeds 2 --output_dir out",
+            f"{SUITE} --only first --grid '{GRID}' --output_dir grid",
+            f"{SUITE} --only second --train_sizes 8 --compare_from_scratch --output_dir sizes",
         ],
     ),
     Call(
         "ablation",
         [
-            f"ablation --text @text.txt --rows mlm+nsp ltr+bilstm untrained --pretraining '{_ROW}' --tasks '{_TASKS}' "
-            f"--finetuning '{_SHORT}' --output_dir out"
+            f"ablation --text @text.txt --rows mlm+nsp ltr+bilstm untrained --pretraining '{ROW}' "
+            f"--tasks '{SMALL_TASKS}' --finetuning '{SHORT}' --output_dir out"
         ],
     ),
     Call(

@@ -1,0 +1,77 @@
+"""Commands whose calls fail one by one: a sample, all calls of some commands, and a careless command that is found."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sweep import preloading_environment
+
+SWEEP = Path(__file__).with_name("sweep.py")
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not shutil.which("cc"), reason="calls are failed on Linux, by a C library"
+)
+
+
+def check_sweep(run_python, *words):
+    done = run_python(SWEEP, *words, timeout=800, PYTHONPATH=str(Path(__file__).parents[3]))
+    assert "points" in done.stdout
+
+
+def test_sweep_of_a_sample_of_calls_finds_no_violation(run_python):
+    check_sweep(
+        run_python, "data_append", "predict_csv", "to_bert", "--most", "3", "--failures", "error", "full", "kill"
+    )
+
+
+# Commands that write one file, several of them, a folder in place of another, a store that grows, and a run.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["predict_csv", "evaluate", "to_bert", "data_append_export", "finetune"])
+def test_sweep_of_all_calls_finds_no_violation(run_python, name):
+    check_sweep(run_python, name, "--failures", "error", "full", "kill", "interrupt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failure", ["denied", "terminate", "unreadable", "memory"])
+def test_sweep_of_other_failures_finds_no_violation(run_python, failure):
+    check_sweep(run_python, "vocab", "to_google", "distill", "--failures", failure, "--most", "15")
+
+
+CARELESS = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, {folder!r})
+import sweep
+
+class Careless(sweep.Laboratory):
+    def _be_command(self, command, place, streams):
+        for stream in streams:
+            stream.write_text("")
+        try:
+            with open(place / "result.txt", "w") as file:  # in place of the old one
+                for part in command.split():
+                    file.write(part)
+                    file.flush()
+        except OSError:
+            os._exit(2 if "honest" in command else 0)
+        os._exit(0)
+
+laboratory = Careless(Path({scratch!r}))
+for flag in ("honest", "silent"):
+    found = sweep.Sweep(laboratory, sweep.Scenario("careless", f"a new {{flag}}", ["old"]))
+    found.fail("error", 1, 10)
+    found.fail("kill", 1, 10)
+"""
+
+
+def test_sweep_of_a_careless_command_finds_what_is_wrong(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CARELESS.format(folder=str(SWEEP.parent), scratch=str(tmp_path)))
+    done = subprocess.run(
+        [sys.executable, script], env=preloading_environment(tmp_path), capture_output=True, text=True, check=True
+    )
+    assert "error at call 3 (write careless/result.txt): neither the old result nor the new one" in done.stdout
+    assert "succeeded with another result, ['result.txt']" in done.stdout
+    assert "ended with status" not in done.stdout
