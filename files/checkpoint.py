@@ -288,7 +288,10 @@ class Checkpoint:
 def open_safetensors(path: Path, framework: str) -> Any:
     """`safe_open`, but a file that cannot be opened raises the system's error: safetensors calls each one missing."""
     path.open("rb").close()
-    return safe_open(path, framework=framework)
+    try:
+        return safe_open(path, framework=framework)
+    except RuntimeError as error:  # torch's, which maps it
+        raise OSError(f"{path} cannot be read: {error}.") from error
 
 
 def wrapper_prefix(names: Iterable[str], base: str = "bert") -> str:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 LONGEST_SENTENCE = 500  # characters; the middle of a longer message is cut out
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
+_PEER_ENDED = re.compile("Connection (closed|reset) by peer|remote process exited")  # gloo's words, and NCCL's
 
 _OF_TRAIN = {"sklearn": "scikit-learn", "scipy": "scipy"}  # imported where a metric needs them
 
@@ -177,6 +178,8 @@ def user_message(error: Exception, text: str | None = None) -> str:
     text = " ".join((str(error) if text is None else text).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
         text = f"not enough memory ({text or 'an allocation failed'})."
+    elif isinstance(error, RuntimeError) and _PEER_ENDED.search(text):
+        text = "another process of this run has ended; its message says why."
     elif isinstance(error, RecursionError):
         text = "the input is nested too deeply."
     elif isinstance(error, SafetensorError):

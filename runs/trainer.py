@@ -28,7 +28,7 @@ from transformers import (
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
-from transformers.trainer_utils import EvalLoopOutput, TrainOutput, rotate_checkpoints, sort_checkpoints
+from transformers.trainer_utils import EvalLoopOutput, TrainOutput, sort_checkpoints
 
 from ..files.errors import SettingError, worded
 from ..files.moves import discard, sync
@@ -508,11 +508,12 @@ class _SealCheckpoint(TrainerCallback):
             complete = [path for path in later if missing_from_checkpoint(path, trainer._needs) is None]
             for attempt in set(later) - set(complete):
                 discard(Path(attempt))  # left by a call that did not complete it
-            # Complete ones belong to another run in this folder; the one just written must count as the newest.
-            best = state.best_model_checkpoint
-            try:
-                rotate_checkpoints(str(checkpoint.parent), self._limit, best, use_mtime=bool(complete))
-            except OSError as error:
-                logger.warning(
-                    "An earlier checkpoint in %s could not be deleted (%s).", checkpoint.parent, error.strerror
-                )
+            if (self._limit or 0) > 0:
+                # Complete ones belong to another run in this folder; the one just written must count as the newest.
+                checkpoints = sort_checkpoints(str(checkpoint.parent), use_mtime=bool(complete))
+                best = [str(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
+                kept = {*checkpoints[-1:], *best}
+                surplus = len(checkpoints) - max(self._limit or 0, len(kept))
+                # transformers' `rotate_checkpoints` does not say what it could not delete.
+                for earlier in [path for path in checkpoints if path not in kept][: max(0, surplus)]:
+                    discard(Path(earlier))

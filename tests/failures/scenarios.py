@@ -17,9 +17,10 @@ SHARD = "--num_shards 2 --shard_index 0"
 PRETRAIN = f"pretrain @text.txt {VOCABULARY} {TINY} --max_steps 3 --save_steps 2 --num_processes 1 {TRAINING}"
 ABLATION = f"ablation --text @text.txt --tasks '{SMALL_TASKS}' --finetuning '{SHORT}' --pretraining '{ROW}'"
 TO_GOOGLE = "convert to-google {} out/bert_model.ckpt --allow_other_activation --quiet"
+TUNED_MODEL = "@tuned/classification"
 CLASSIFY = f"predict out @dev.tsv {QUIET}"  # reads a classifier
-COMPARE = "compare @tuned/classification @tuned/classification --output out.tsv --report out.json --num_resamples 20"
-BENCH = "bench @tuned/classification --output out.md --num_sentences 4 --repeats 1"
+COMPARE = f"compare {TUNED_MODEL} {TUNED_MODEL} --num_resamples 20 --data DATA --output out.tsv --report out.json"
+BENCH = f"bench {TUNED_MODEL} DATA --output out.md --num_sentences 4 --repeats 1"
 DEMO = "demo @text.txt @more.txt --output_dir out --pretraining_steps 2 --finetuning_epochs 0.1 --vocab_size 100"
 
 
@@ -43,7 +44,7 @@ def of_text(
 
 def of_rows(name: str, command: str, rows: str = "@dev.tsv") -> Scenario:
     """A command on rows that replaces the result of other rows."""
-    return replaced(name, f"{command} --data {rows} --quiet", f"{command} --data @rows.tsv --quiet")
+    return replaced(name, *(f"{command.replace('DATA', data)} --quiet" for data in (rows, "@rows.tsv")))
 
 
 def trained(name: str, flags: str, start: str = "finetune @pretrained", processes: int = 1) -> Scenario:
@@ -99,27 +100,17 @@ SCENARIOS = [
     trained("finetune_contrastive", f"{TUNED} --approach contrastive --max_steps 2"),
     trained("finetune_group", f"{TUNED} --max_steps 2", processes=2),
     trained("distill", f"--student @small --new_head {TUNED} --max_steps 2", "distill @tuned/classification"),
-    replaced("glue", f"{SUITE} --output_dir out", f"{SUITE} --only first --output_dir out", continues=True),
-    replaced(
-        "glue_grid",
-        f"{SUITE} --only first --grid '{GRID}' --output_dir out",
-        f"{SUITE} --only second --output_dir out",
-        continues=True,
-    ),
-    replaced(
-        "ablation",
-        f"{ABLATION} --rows mlm+nsp untrained --output_dir out",
-        f"{ABLATION} --rows untrained --output_dir out",
-        continues=True,
-    ),
+    Scenario("glue", f"{SUITE} --output_dir out", continues=True),
+    Scenario("glue_grid", f"{SUITE} --only first --grid '{GRID}' --output_dir out", continues=True),
+    Scenario("ablation", f"{ABLATION} --rows mlm+nsp untrained --output_dir out", continues=True),
     *(
-        of_rows(f"predict_{suffix}", f"predict @tuned/classification --output out.{suffix} --use_cpu")
+        of_rows(f"predict_{suffix}", f"predict {TUNED_MODEL} DATA --output out.{suffix} --use_cpu")
         for suffix in ("csv", "jsonl", "parquet", "xlsx")
     ),
-    of_rows("predict_many", "predict @tuned/classification --output out.csv --use_cpu", "@many.tsv"),
-    of_rows("features", "features --model @pretrained --output out.safetensors --use_cpu"),
-    of_rows("features_jsonl", "features --model @pretrained --pooling mean --output out.jsonl --use_cpu"),
-    of_rows("score", "score @pretrained --output out.csv --use_cpu"),
+    of_rows("predict_many", f"predict {TUNED_MODEL} DATA --output out.csv --use_cpu", "@many.tsv"),
+    of_rows("features", "features DATA --model @pretrained --output out.safetensors --use_cpu"),
+    of_rows("features_jsonl", "features DATA --model @pretrained --pooling mean --output out.jsonl --use_cpu"),
+    of_rows("score", "score @pretrained DATA --output out.csv --use_cpu"),
     replaced(
         "score_pairs",
         f"score @pretrained @groups.jsonl --group_columns UID term --output out.csv --report report.json {QUIET}",
@@ -127,7 +118,7 @@ SCENARIOS = [
     ),
     of_rows(
         "evaluate",
-        "evaluate --model @tuned/classification --output out.json --predictions_dir out --report_dir rep --use_cpu",
+        f"evaluate DATA --model {TUNED_MODEL} --output out.json --predictions_dir out --report_dir rep --use_cpu",
     ),
     of_rows("compare", f"{COMPARE} --use_cpu"),
     of_rows("bench", BENCH),

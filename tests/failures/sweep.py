@@ -342,14 +342,16 @@ class Sweep:
         allowed = {KILL: {-signal.SIGKILL}, SIGNAL: {0, 130}}.get(failure.action, {0, 2})
         if failure.kinds == ALLOCATIONS:
             is_panic = "PanicException" in errors
-            allowed = {*allowed, -signal.SIGABRT, *[1] * is_panic}  # how libraries in Rust end
+            allowed |= {-signal.SIGABRT, -signal.SIGSEGV, *[1] * is_panic}  # how libraries in Rust and C++ end
         if status not in allowed:
             yield f"ended with {said}"
         if "Traceback" in errors and status in (0, 2, 130):
             yield f"a traceback: {said}"
-        elif status == 2 and len(errors.splitlines()) != 1:
+        elif status == 2 and not 1 <= len(errors.splitlines()) <= self.scenario.processes:
             yield f"{len(errors.splitlines())} lines of errors: {said}"
-        if status == 0 and state != "new":
+        # Without memory for its blocks, linear algebra takes other paths, which round differently.
+        may_differ = failure.kinds == ALLOCATIONS or "could not be deleted" in ended.output
+        if status == 0 and state != "new" and not may_differ:
             yield f"succeeded with another result, {self.differing(self.new)}"
         if status in (2, 130) and state == "new" and failure.kinds == CHANGES and not self.scenario.continues:
             yield f"failed with the new result: {said}"  # what it reads of the result afterwards may fail

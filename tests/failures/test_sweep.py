@@ -6,13 +6,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from scenarios import SCENARIOS
 from sweep import preloading_environment
+
+from mybert.command_line import COMMANDS
 
 SWEEP = Path(__file__).with_name("sweep.py")
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux") or not shutil.which("cc"), reason="calls are failed on Linux, by a C library"
 )
+
+
+def test_scenarios_are_of_every_command_that_writes():
+    commands = [scenario.command for scenario in SCENARIOS]
+    assert [name for name in COMMANDS if not any(each.startswith(f"{name} ") for each in commands)] == ["completion"]
 
 
 def check_sweep(run_python, *words):

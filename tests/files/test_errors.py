@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from mybert.files.errors import SettingError, message_of, option_names, worded
+from mybert.files.errors import SettingError, message_of, option_names, user_message, worded
 
 
 def test_setting_error_names_option_value_and_expectation():
@@ -23,6 +23,27 @@ def test_setting_error_of_known_words_lists_them():
 def test_message_of_is_a_wording_if_there_is_one():
     assert message_of(OSError(wording := worded("{pack} is set."))) is wording
     assert message_of(FileNotFoundError(2, "No such file", "x")) == "[Errno 2] No such file: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:1921"),
+            "another process of this run has ended; its message says why.",
+        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "not enough memory (DefaultCPUAllocator"),
+        (MemoryError(), "not enough memory (an allocation failed)."),
+        (OSError(28, "No space left on device", "x"), "x: the disk is full."),
+    ],
+)
+def test_user_message_of_a_lack_of_resources_says_what_is_lacking(error, message):
+    assert user_message(error).startswith(message)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("mat1 and mat2 shapes cannot be multiplied"), KeyError("a")])
+def test_user_message_of_an_error_of_ours_is_empty(error):
+    assert user_message(error) == ""
 
 
 def test_setting_error_is_the_same_from_another_process():

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import sys
 import zipfile
 from types import SimpleNamespace
@@ -41,14 +42,13 @@ class Line(nn.Module):
 
 
 def make_trainer(tmp_path, model=None, kind=ResumableTrainer, **settings):
-    settings = {"save_steps": 2, "logging_steps": 1, **settings}
+    settings = {"save_steps": 2, "logging_steps": 1, "save_total_limit": 1, **settings}
     return kind(
         model=model or Line(),
         args=TrainingArguments(
             output_dir=str(tmp_path),
             per_device_train_batch_size=2,
             max_steps=10,
-            save_total_limit=1,
             disable_tqdm=True,
             use_cpu=True,
             learning_rate=1e-3,
@@ -116,6 +116,26 @@ def test_weights_of_a_compiled_model_have_their_own_names(tmp_path):
     trainer = make_trainer(tmp_path)
     trainer.model_wrapped = torch.compile(trainer.model, backend="eager")
     assert list(trainer.gathered_weights()) == ["weight"]
+
+
+def test_a_checkpoint_that_cannot_be_deleted_is_named_in_a_warning(tmp_path, monkeypatch, caplog):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+    monkeypatch.setattr(shutil, "rmtree", fail)
+    make_trainer(tmp_path, save_steps=5).train()
+    assert f"{tmp_path / 'checkpoint-5'} could not be deleted (Input/output error)" in caplog.text
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 0, None])
+def test_the_best_and_the_newest_checkpoints_are_kept(tmp_path, limit):
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "load_best_model_at_end": True, "greater_is_better": True}
+    trainer = make_trainer(tmp_path, metric_for_best_model="loss", save_total_limit=limit, **settings)
+    trainer.can_return_loss = True
+    trainer.train()  # the first is the best
+    kept = {2, 10} if limit else {2, 4, 6, 8, 10}
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {f"checkpoint-{step}" for step in kept}
 
 
 def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatch):
