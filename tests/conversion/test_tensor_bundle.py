@@ -81,6 +81,78 @@ def test_read_tensor_bundle_of_every_kind_of_tensor_gives_tensorflows_values():
     bundle.verify()
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (0, "00"),
+        (1, "01"),
+        (127, "7f"),
+        (128, "8001"),
+        (150, "9601"),
+        (2**32 - 1, "ffffffff0f"),
+        (2**32, "8080808010"),
+        (2**63, "80808080808080808001"),
+        (2**64 - 1, "ffffffffffffffffff01"),
+    ],
+)
+def test_integers_are_those_of_the_encoding_guide(value, code):
+    """150 is the guide's example; a number that needs more bits is an error."""
+    encoded = bytes.fromhex(code)
+    assert wire.varint(value) == encoded and wire.read_varint(b"\xff" + encoded + b"\xff", 1) == (
+        value,
+        1 + len(encoded),
+    )
+    if value < 2**32:
+        assert wire.read_varint(encoded, 0, bits=32) == (value, len(encoded))
+    else:
+        with pytest.raises(wire.MalformedError, match="at byte 0 has more than 32 bits"):
+            wire.read_varint(encoded, 0, bits=32)
+    with pytest.raises(wire.MalformedError, match="at byte 0 runs past the end"):
+        wire.read_varint(encoded[:-1], 0)
+
+
+@pytest.mark.parametrize("code", ["ffffffffffffffffff02", "ffffffffffffffffff03", "8080808080808080808001"])
+def test_integers_of_more_than_64_bits_are_errors(code):
+    with pytest.raises(wire.MalformedError, match="more than 64 bits"):
+        wire.read_varint(bytes.fromhex(code), 0)
+
+
+def test_messages_are_those_of_the_encoding_guide():
+    """Field 1 is the varint 150 or -2, field 2 the text "testing"; fixed numbers are little-endian."""
+    testing = "120774657374696e67"
+    message = wire.Message(bytes.fromhex(f"089601{testing}1d040302012908070605040302011202ff00"))
+    assert [message.integer(number) for number in (1, 3, 5, 6)] == [150, 0x01020304, 0x0102030405060708, 0]
+    assert message.integer(6, default=4) == 4 and 6 not in message and 5 in message
+    assert message.all_bytes(2) == [b"testing", b"\xff\0"] and message.last_bytes(2) == b"\xff\0"
+    assert message.last_bytes(6) == b"" and message.messages(6) == []
+    assert wire.Message(bytes.fromhex("08feffffffffffffffff01")).integer(1) == -2
+    assert wire.Message(bytes.fromhex("08ffffffffffffffff7f")).integer(1) == 2**63 - 1
+    assert wire.Message(bytes.fromhex("08018801020803")).integer(1) == 3  # the last one counts
+    assert wire.field(1, 150).hex() == "089601" and wire.field(2, b"testing").hex() == testing
+    assert wire.field(16, 1).hex() == "800101" and wire.field(1, 0) == b"" and wire.field(1, b"") == b"\x0a\0"
+    for wrong, problem in (
+        ("00", "field number 0"),
+        ("0b", "unknown wire type 3"),
+        ("0d010203", "field 1 needs 4 bytes, 3 are left"),
+        ("0901020304050607", "field 1 needs 8 bytes, 7 are left"),
+        ("0a0261", "field 1 needs 2 bytes, 1 are left"),
+        ("088080808010888080808010", "more than 32 bits"),
+    ):
+        with pytest.raises(wire.MalformedError, match=problem):
+            wire.Message(bytes.fromhex(wrong))
+    with pytest.raises(wire.MalformedError, match="field 2 holds bytes"):
+        message.integer(2)
+    with pytest.raises(wire.MalformedError, match="field 1 holds a number"):
+        message.all_bytes(1)
+
+
+def test_checksums_are_those_of_leveldb():
+    """CRC32C of RFC 3720, section B.4, rotated by 15 bits and shifted by a constant."""
+    content, crc = bytes(32), 0x8A9136AA
+    rotated = int(f"{crc:032b}"[-15:] + f"{crc:032b}"[:-15], 2)
+    assert wire.masked_crc(content) == wire.mask_crc(crc) == (rotated + 0xA282EAD8) % 2**32
+
+
 @pytest.mark.parametrize("block_size", [500, 1 << 18])
 def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path, monkeypatch, block_size):
     monkeypatch.setattr(wire, "_BLOCK_SIZE", block_size)

@@ -92,7 +92,7 @@ import run
 for patience, source in (60, ""), (60, "normalize_answer = str"), (1, open("spin.py").read()):
     run.PATIENCE = patience
     sources = {{"mybert.metrics.squad": source}} if source else {{}}
-    print(json.dumps(run.outcome_of(sources, [["test_answer.py"]], {{"other": 1.0}})["test"]))
+    print(json.dumps(run.outcome_of(sources, [["test_answer.py"]], {{"test_answer.py::test_it": 0.01}})["test"]))
 """
     (tmp_path / "program.py").write_text(program)
     lines = run_python("program.py", cwd=tmp_path).stdout.splitlines()
