@@ -61,6 +61,17 @@ def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monke
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_summary_in_words():
+    summary = token_store.StoreSummary(
+        documents=1200, sentences=34_567, tokens=2_000_000, unknown_tokens=500, size=4_190_000
+    )
+    found = "1,200 documents, 34,567 sentences, 2,000,000 tokens (0.025% unknown), 4.2 MB"
+    assert str(summary) == found
+    assert str(replace(summary, tokens=0, unknown_tokens=0)) == found.replace("2,000,000", "0").replace(
+        "0.025", "0.000"
+    )
+
+
 def test_files_are_read_as_documents(tmp_path, text_file, documents, tokenizer):
     path, _ = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
