@@ -12,7 +12,7 @@ from transformers import BertModel, TrainerCallback
 from mybert import MyBertModel
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks.feature_tagging import feature_task
-from mybert.finetuning.training.plan import completed, plan_finetuning
+from mybert.finetuning.training.plan import completed, plan_finetuning, training_length
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -213,3 +213,43 @@ def test_batches_of_training_hold_the_indices_of_their_tokens(tmp_path, pretrain
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
     assert not batch["attention_mask"].all()
     assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequences", "expected"),
+    [
+        ({}, 100, (1, 12, 3, 32)),  # three epochs of four batches
+        ({"gradient_accumulation_steps": 3}, 100, (1, 6, 3, 96)),
+        ({"max_steps": 5}, 100, (1, 5, 5 / 4, 32)),
+        ({"num_train_epochs": 0.6, "per_device_train_batch_size": 10}, 101, (1, 7, 7 / 11, 10)),
+        ({"num_train_epochs": 1}, 1, (1, 1, 1, 32)),
+        ({"folds": 4}, 100, (5, 12, 3, 32)),  # the last one on all data
+        ({"num_seeds": 3, "validation_split": 0.5}, 100, (3, 12, 3, 32)),
+        ({"approach": "auto", "folds": 4}, 100, (13, 12, 3, 32)),  # each fold with three approaches
+        ({"approach": "features", "task": "ner", "num_train_epochs": 2}, 64, (1, 4, 2, 32)),
+    ],
+)
+def test_training_length_counts_trainings_steps_and_epochs(short_run, settings, sequences, expected):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
+    names = ("trainings", "steps", "epochs", "batch size")
+    assert training_length(plan, sequences) == pytest.approx(dict(zip(names, expected, strict=True)))
+
+
+@pytest.mark.parametrize(("settings", "trainings"), [({}, 1), ({"folds": 4}, 5)])
+def test_training_length_of_a_linear_probe_has_no_steps(short_run, settings, trainings):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], approach="linear_probe", **settings))
+    assert training_length(plan, 100) == {"trainings": trainings}
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "why"),
+    [
+        ({}, 3, "default of classification"),
+        ({"task": "ner", "approach": "features"}, 20, "for a tagger on features"),
+        ({"num_train_epochs": 4}, 4, ""),
+    ],
+)
+def test_plan_explains_the_number_of_epochs(short_run, settings, epochs, why):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
+    assert (plan.value("num_train_epochs"), plan.reason("num_train_epochs")) == (epochs, why)
+    assert plan.training.num_train_epochs == epochs and plan.training.per_device_train_batch_size == 32

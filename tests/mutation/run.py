@@ -48,8 +48,28 @@ TESTS = {  # module -> the most direct of the tests in its folder
     "pretraining/dataset.py": "pretraining_dataset",
     "pretraining/token_store.py": "token_store",
     "pretraining/plan.py": "phases pretraining_settings",
-    "metrics/*.py": "",
-    "tokenization/*.py": "",
+    "metrics/__init__.py": "metric_modules",
+    "metrics/calibration.py": "calibration",
+    "metrics/classification.py": "metric_functions metric_modules",
+    "metrics/evaluate_modules.py": "metric_modules",
+    "metrics/label_orders.py": "label_orders",
+    "metrics/language_model.py": "masked_words",
+    "metrics/reports.py": "class_report entity_metrics",
+    "metrics/resampling.py": "resampling",
+    "metrics/squad.py": "squad_metrics",
+    "tokenization/__init__.py": "tokenization_mybert",
+    "tokenization/bulk_encoding.py": "bulk_encoding",
+    "tokenization/characters.py": "words tokenization_mybert",
+    "tokenization/commands.py": "vocab_command",
+    "tokenization/extension.py": "extension",
+    "tokenization/learning.py": "learning vocab_command",
+    "tokenization/pair_merging.py": "pair_merging",
+    "tokenization/settings.py": "vocab_command learning extension",
+    "tokenization/string_cache.py": "bulk_encoding",
+    "tokenization/tokenization_mybert.py": "tokenization_mybert",
+    "tokenization/truncation.py": "truncation",
+    "tokenization/vocab.py": "vocab learning",
+    "tokenization/words.py": "words learning",
     "conversion/key_map.py": "google_checkpoints transformers_bert google_export",
     "conversion/tensorflow/*.py": "tensor_bundle google_checkpoints",
     "runs/optimizers.py": "optimizers",
@@ -68,9 +88,8 @@ OPERATORS = [f"Replace{kind}Operator_{pair}" for kind, pairs in REPLACED.items()
 OPERATORS += ["NumberReplacer", "AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr"]
 OPERATORS += ["ReplaceOrWithAnd", "ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "ExceptionReplacer"]
 OPERATORS += ["RemoveDecorator", "ZeroIterationForLoop"]
-LIBRARIES = (
-    "torch transformers pytest accelerate safetensors.torch hypothesis sklearn.metrics scipy.stats datasets evaluate"
-)
+LIBRARIES = "torch transformers accelerate safetensors.torch datasets evaluate sklearn.metrics scipy.stats pytest "
+LIBRARIES += "xdist.plugin _hypothesis_pytestplugin hypothesis.extra.numpy torch.utils.flop_counter"
 PATIENCE = 15  # seconds for a test, in addition to five times what it took before
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
@@ -198,13 +217,11 @@ def name_of(module: str) -> str:
 
 
 def stages_of(module: str) -> list[list[str]]:
-    """The words for pytest: the module's direct tests, then the others of its folder."""
+    """The words for pytest: each file of the module's direct tests, then the others of its folder."""
     folder = f"tests/{module.partition('/')[0]}"
     names = next(names for pattern, names in TESTS.items() if fnmatch.fnmatch(module, pattern))
     files = [f"{folder}/test_{name}.py" for name in names.split()]
-    # In `metrics` and `tokenization` the file that has the module's name, if there is one.
-    files = files or [str(path.relative_to(ROOT)) for path in (ROOT / folder).glob(f"test_*{Path(module).stem}*.py")]
-    return [files] * bool(files) + [[folder, *(f"--ignore={file}" for file in files)]]
+    return [*([file] for file in files), [folder, *(f"--ignore={file}" for file in files)]]
 
 
 def run_tests(sources: dict[str, str], stages: list[list[str]], known: dict[str, float], folder: str) -> Watch:
@@ -314,7 +331,7 @@ def main(words: list[str] | None = None) -> int:
     timings = arguments.output.with_suffix(".seconds.json")
     seconds: dict[str, float] = json.loads(timings.read_text()) if timings.exists() else {}
     for mutant, code in todo:
-        stages = stages_of(mutant.module)[: 1 if arguments.direct else None]
+        stages = stages_of(mutant.module)[: -1 if arguments.direct else None]
         started = time.monotonic()
         outcome = outcome_of({name_of(mutant.module): code}, stages, seconds)
         seconds = outcome["seconds"] | seconds
