@@ -153,6 +153,33 @@ def test_checksums_are_those_of_leveldb():
     assert wire.masked_crc(content) == wire.mask_crc(crc) == (rotated + 0xA282EAD8) % 2**32
 
 
+TYPES = """
+float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 uint16
+complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz
+float8_e5m2fnuz int4 uint4 int2 uint2
+"""  # in the order of TensorFlow's types.proto, from 1
+
+
+def test_numbers_of_types_are_tensorflows():
+    for number, name in enumerate(TYPES.split(), start=1):
+        assert tensor_bundle.read_entry("x", wire.field(1, number)).dtype == name
+    for number in (0, 33):
+        with pytest.raises(wire.MalformedError, match=f"type number {number} is unknown"):
+            tensor_bundle.read_entry("x", wire.field(1, number))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        *((0, "80"), (1, "81"), (63, "bf"), (64, "c040"), (8191, "dfff"), (8192, "e02000")),
+        *((-1, "7f"), (-64, "40"), (-65, "3fbf"), (-8192, "2000"), (-8193, "1fdfff")),
+    ],
+)
+def test_keys_of_slices_are_ordered_codes(number, code):
+    """TensorFlow's `ordered_code.cc`: of numbers and of texts, whose 0 and 255 are escaped."""
+    assert slice_key("a\0b", ((number, 0),)) == b"\0a\0\xffb\0\x01\x01\x01" + bytes.fromhex(code) + b"\x80"
+
+
 @pytest.mark.parametrize("block_size", [500, 1 << 18])
 def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path, monkeypatch, block_size):
     monkeypatch.setattr(wire, "_BLOCK_SIZE", block_size)

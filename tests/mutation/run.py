@@ -23,6 +23,7 @@ import gc
 import hashlib
 import importlib
 import json
+import math
 import os
 import signal
 import sys
@@ -71,7 +72,7 @@ TESTS = {  # module -> the most direct of the tests in its folder
     "tokenization/vocab.py": "vocab learning",
     "tokenization/words.py": "words learning",
     "conversion/key_map.py": "google_checkpoints transformers_bert google_export",
-    "conversion/tensorflow/*.py": "tensor_bundle google_checkpoints",
+    "conversion/tensorflow/*.py": "tensor_bundle hostile_files google_checkpoints",
     "runs/optimizers.py": "optimizers",
     "finetuning/training/plan.py": "contrastive learning_rates training_steps finetune evaluation",
     "finetuning/tasks/losses.py": "distillation samples long_texts rare_labels",
@@ -193,10 +194,12 @@ class MutatedModules:
 class Watch:
     """A plugin of pytest: quick tests first, an end for each, the name of the first that fails, and their seconds."""
 
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.known, self.seconds, self.failed = seconds, dict[str, float](), ""
+    def __init__(self, known: dict[str, float], longest: float) -> None:
+        self.known, self.longest = known, longest
+        self.seconds, self.failed = dict[str, float](), ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [item for item in items if self.known.get(item.nodeid, 0) <= self.longest]
         items.sort(key=lambda item: int(self.known.get(item.nodeid, 0)).bit_length())
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -224,11 +227,13 @@ def stages_of(module: str) -> list[list[str]]:
     return [*([file] for file in files), [folder, *(f"--ignore={file}" for file in files)]]
 
 
-def run_tests(sources: dict[str, str], stages: list[list[str]], known: dict[str, float], folder: str) -> Watch:
+def run_tests(
+    sources: dict[str, str], stages: list[list[str]], known: dict[str, float], longest: float, folder: str
+) -> Watch:
     """Run the stages of tests on mutated modules, {name: source}, until one fails; `known` are the tests' seconds."""
     import pytest
 
-    watch = Watch(known)
+    watch = Watch(known, longest)
     sys.meta_path.insert(0, MutatedModules(sources))
     words = ["-x", "-q", "-m", "not slow", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder}"]
     for stage in stages:
@@ -241,7 +246,9 @@ def run_tests(sources: dict[str, str], stages: list[list[str]], known: dict[str,
     return watch
 
 
-def outcome_of(sources: dict[str, str], stages: list[list[str]], known: dict[str, float]) -> dict[str, Any]:
+def outcome_of(
+    sources: dict[str, str], stages: list[list[str]], known: dict[str, float], longest: float = math.inf
+) -> dict[str, Any]:
     """The test that failed in a forked process, or "" if none did, and the seconds of all that ran."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         answer = Path(folder) / "answer.json"
@@ -252,7 +259,7 @@ def outcome_of(sources: dict[str, str], stages: list[list[str]], known: dict[str
                 log = os.open(Path(folder) / "log", os.O_RDWR | os.O_CREAT)
                 for stream in range(3):
                     os.dup2(log, stream)
-                watch = run_tests(sources, stages, known, f"{folder}/tests")
+                watch = run_tests(sources, stages, known, longest, f"{folder}/tests")
                 answer.write_text(json.dumps({"test": watch.failed, "seconds": watch.seconds}))
             finally:
                 os._exit(0)
@@ -303,6 +310,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True, help="a line of JSON for each mutant")
     parser.add_argument("--again", action="store_true", help="try those again that survived and are not equivalent")
+    parser.add_argument("--longest", type=float, default=math.inf, help="seconds; tests that took longer are left out")
     parser.add_argument("--direct", action="store_true", help="only the tests of TESTS, which is quick")
     arguments = parser.parse_args(words)
     try:
@@ -333,7 +341,7 @@ def main(words: list[str] | None = None) -> int:
     for mutant, code in todo:
         stages = stages_of(mutant.module)[: -1 if arguments.direct else None]
         started = time.monotonic()
-        outcome = outcome_of({name_of(mutant.module): code}, stages, seconds)
+        outcome = outcome_of({name_of(mutant.module): code}, stages, seconds, arguments.longest)
         seconds = outcome["seconds"] | seconds
         timings.write_text(json.dumps(seconds))
         status, took = "killed" if outcome["test"] else "survived", round(time.monotonic() - started, 1)
