@@ -50,6 +50,16 @@ def test_a_store_is_a_safetensors_file_with_the_tokens_of_every_sentence(tmp_pat
     assert (summary.documents, summary.sentences, summary.tokens) == (len(documents), sentence, len(store.tokens))
 
 
+@pytest.mark.parametrize("length", range(8))
+def test_arrays_begin_at_multiples_of_eight_bytes(tmp_path, length):
+    """As those of every safetensors file, whatever the length of its header."""
+    arrays = {name: np.arange(3, dtype=np.uint16 if name == "tokens" else np.int64) for name in token_store.ARRAYS}
+    path, parts = tmp_path / "arrays", {name: (3, [array[:1], array[1:]]) for name, array in arrays.items()}
+    token_store.write_arrays(path, {"name": "x" * length}, parts, np.dtype(np.uint16))
+    assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0
+    assert all(np.array_equal(array, arrays[name]) for name, array in load_file(path).items())
+
+
 @pytest.mark.parametrize("num_processes", [1, 3])
 def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monkeypatch, num_processes):
     path, _ = build(tmp_path, documents, tokenizer)
