@@ -69,6 +69,28 @@ def test_all_fixtures_survive_a_round_trip(tmp_path, monkeypatch):
         same(dict(read_tensor_bundle(tmp_path / str(number))), tensors)
 
 
+@pytest.mark.parametrize(
+    "index", sorted(FIXTURES.glob("google_tf*/**/*.index")), ids=lambda path: str(path.parent.name)
+)
+def test_blocks_of_an_index_are_tensorflows_to_the_byte(index):
+    """Up to the index block, for which TensorFlow shortens the keys."""
+    content = index.read_bytes()
+    offset, position = wire.read_varint(content[-48:], 0)
+    size, _ = wire.read_varint(content[-48:], position)
+    end = offset + size + 5  # of the metaindex block, which is the last but one
+    assert wire.write_sorted_table(wire.read_sorted_table(content))[:end] == content[:end]
+
+
+@pytest.mark.parametrize("name", ["classifier", "pretrain", "squad_adam", "training/final"])
+def test_write_tensor_bundle_writes_tensorflows_bytes(tmp_path, name):
+    index = next((FIXTURES / "google_tf1" / name).glob("*.index"))
+    write_tensor_bundle(tmp_path / "m", dict(read_tensor_bundle(index)))
+    data = ".data-00000-of-00001"
+    assert (tmp_path / f"m{data}").read_bytes() == index.with_name(f"{index.stem}{data}").read_bytes()
+    found, expected = (wire.read_sorted_table(path.read_bytes()) for path in (tmp_path / "m.index", index))
+    assert found == expected
+
+
 def test_read_tensor_bundle_of_every_kind_of_tensor_gives_tensorflows_values():
     """Partitioned along either axis, half, bfloat16, bool, strings, an empty tensor: written by TensorFlow 2.21."""
     bundle = read_tensor_bundle(FIXTURES / "google_tf1" / "partitioned" / "m.ckpt")
