@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from mybert.conversion import read_tensor_bundle, write_tensor_bundle
 from mybert.conversion.tensorflow import tensor_bundle, wire
-from mybert.conversion.tensorflow.tensor_bundle import slice_key
+from mybert.conversion.tensorflow.tensor_bundle import GRAPH_KEY, SUFFIX, ObjectGraph, slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -351,3 +351,49 @@ def test_write_tensor_bundle_of_wrong_tensors_is_an_error(tmp_path, name, value,
     with pytest.raises(ValueError, match=message):
         write_tensor_bundle(tmp_path / "m", {name: value})
     assert list(tmp_path.iterdir()) == []
+
+
+def object_graph(prefix, tensors):
+    write_tensor_bundle(prefix, tensors)
+    return ObjectGraph(read_tensor_bundle(prefix))
+
+
+def graph_node(children=(), key=None):
+    """A node of a TrackableObjectGraph: names and numbers of children, and the key of a variable."""
+    found = [wire.field(1, wire.field(1, number) + wire.field(2, name.encode())) for name, number in children]
+    if key:
+        for name in ("OTHER", "VARIABLE_VALUE"):
+            found.append(wire.field(2, wire.field(1, name.encode()) + wire.field(3, f"{name} {key}".encode())))
+    return wire.field(1, b"".join(found))
+
+
+def test_paths_of_an_object_graph_lead_to_variables(tmp_path):
+    graph = graph_node([("a", 1)]) + graph_node([("up", 0), ("b", 2)]) + graph_node(key="x")
+    found = object_graph(tmp_path / "m", {GRAPH_KEY: np.array(graph, object)})
+    assert found.variable(0, "a/b") == found.variable(0, "a/up/a/b") == found.variable(1, "b") == "VARIABLE_VALUE x"
+    assert found.find(0, "a/b") == 2 and found.find(0, "a/c/b") is found.variable(0, "a/c") is None
+    assert found.variable(0, "a") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.array(graph_node([("a", 2)]) + graph_node(), object), "node 0 has the child 2 of 2 nodes"),
+        (np.array(graph_node() + graph_node([("a", 2**64 - 1)]), object), "node 1 has the child -1 of 2 nodes"),
+        (np.array([graph_node()], object), "is not one string"),
+        (np.float32(1), "is not one string"),
+        (np.array(wire.field(1, wire.field(1, wire.field(2, b"\xff"))), object), "is not UTF-8"),
+    ],
+)
+def test_broken_object_graphs_are_errors(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        object_graph(tmp_path / "m", {GRAPH_KEY: content})
+
+
+def test_without_an_object_graph_keys_are_paths(tmp_path):
+    keys = [f"{path}{SUFFIX}" for path in ("x/y", "x/z/w", "v.Sx")]
+    found = object_graph(tmp_path / "m", dict.fromkeys([*keys, "step"], np.float32(1)))
+    assert [found.variable(0, path) for path in ("x/y", "x/z/w")] == keys[:2]
+    assert found.find(0, "x/z") is not None and found.variable(0, "x/z") is found.variable(0, "step") is None
+    assert found.variable(found.find(0, "x"), "y") == keys[0]
+    assert sorted(found.keys.values()) == sorted(keys)
