@@ -152,21 +152,15 @@ def mutated(mutant: Mutant, source: str) -> str | None:
     return code
 
 
-def drawn(modules: list[str], number: int, seed: int) -> list[tuple[Mutant, str]]:
-    """The first mutants of the modules in the order of the seed, and the mutated modules."""
-    sources = {module: (ROOT / module).read_text(encoding="utf-8") for module in modules}
+def in_order(sources: dict[str, str], seed: int) -> list[Mutant]:
+    """All mutants of modules, {file: source}, in the order of a seed."""
     mutants = [mutant for module, source in sources.items() for mutant in mutants_of(module, source)]
-    mutants.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
-    draw: list[tuple[Mutant, str]] = []
-    for mutant in mutants:
-        if len(draw) < number and (code := mutated(mutant, sources[mutant.module])) is not None:
-            draw.append((mutant, code))
-    return draw
+    return sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
 
 
-def change_of(module: str, code: str) -> list[str]:
-    """The changed lines."""
-    before, after = (ROOT / module).read_text(encoding="utf-8").splitlines(), code.splitlines()
+def change_of(source: str, code: str) -> list[str]:
+    """The number of the changed line, and the line before and after."""
+    before, after = source.splitlines(), code.splitlines()
     same = next((i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), len(after))
     return [f"{same + 1}", *(lines[same].strip() for lines in (before, after) if same < len(lines))]
 
@@ -321,38 +315,38 @@ def main(words: list[str] | None = None) -> int:
     os.chdir(ROOT)
     patterns = arguments.modules or TESTS
     modules = sorted({str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)})
-    draw = drawn(modules, arguments.mutants, arguments.seed)
+    sources = {module: (ROOT / module).read_text(encoding="utf-8") for module in modules}
     outcomes: dict[str, dict[str, Any]] = {}
     if arguments.output.exists():
         outcomes = {line["name"]: line for line in map(json.loads, arguments.output.read_text().splitlines())}
-    known = equivalents()
-    todo = [
-        (mutant, code)
-        for mutant, code in draw
-        if mutant.name not in outcomes
-        or (arguments.again and outcomes[mutant.name]["status"] == "survived" and mutant.name not in known)
-    ]
+    known, names = equivalents(), list[str]()
     os.environ.update(QUIET)
     for library in LIBRARIES.split():
         importlib.import_module(library)
     gc.freeze()
     timings = arguments.output.with_suffix(".seconds.json")
     seconds: dict[str, float] = json.loads(timings.read_text()) if timings.exists() else {}
-    for mutant, code in todo:
-        stages = stages_of(mutant.module)[: -1 if arguments.direct else None]
-        started = time.monotonic()
-        outcome = outcome_of({name_of(mutant.module): code}, stages, seconds, arguments.longest)
-        seconds = outcome["seconds"] | seconds
-        timings.write_text(json.dumps(seconds))
-        status, took = "killed" if outcome["test"] else "survived", round(time.monotonic() - started, 1)
-        line = {"name": mutant.name, "status": status, "test": outcome["test"], "seconds": took}
-        outcomes[mutant.name] = line | {"change": change_of(mutant.module, code)}
-        with arguments.output.open("a") as file:
-            file.write(json.dumps(outcomes[mutant.name]) + "\n")
-    killers = sorted({outcomes[mutant.name]["test"] for mutant, _ in draw} - {""})
+    for mutant in in_order(sources, arguments.seed):
+        status = outcomes.get(mutant.name, {}).get("status")
+        if status is None or (arguments.again and status == "survived" and mutant.name not in known):
+            if (code := mutated(mutant, sources[mutant.module])) is None:
+                continue
+            stages = stages_of(mutant.module)[: -1 if arguments.direct else None]
+            started = time.monotonic()
+            outcome = outcome_of({name_of(mutant.module): code}, stages, seconds, arguments.longest)
+            seconds = outcome["seconds"] | seconds
+            timings.write_text(json.dumps(seconds))
+            status, took = "killed" if outcome["test"] else "survived", round(time.monotonic() - started, 1)
+            line = {"name": mutant.name, "status": status, "test": outcome["test"], "seconds": took}
+            outcomes[mutant.name] = line | {"change": change_of(sources[mutant.module], code)}
+            with arguments.output.open("a") as file:
+                file.write(json.dumps(outcomes[mutant.name]) + "\n")
+        names.append(mutant.name)
+        if len(names) == arguments.mutants:
+            break
+    killers = sorted({outcomes[name]["test"] for name in names} - {""})
     wrong = outcome_of({}, [[test for test in killers if "::" in test]], seconds)["test"]
     assert not wrong, f"{wrong} fails without a mutant"
-    names = [mutant.name for mutant, _ in draw]
     for name in names:
         if outcomes[name]["status"] == "survived" and name not in known:
             print(name, *outcomes[name]["change"], sep="\n    ")
