@@ -10,9 +10,10 @@ from torch import nn
 from transformers import BertModel, TrainerCallback
 
 from mybert import MyBertModel
+from mybert.files.source import HubSplit
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks.feature_tagging import feature_task
-from mybert.finetuning.training.plan import completed, plan_finetuning, training_length
+from mybert.finetuning.training.plan import completed, plan_finetuning, sources, training_length
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -253,3 +254,35 @@ def test_plan_explains_the_number_of_epochs(short_run, settings, epochs, why):
     plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
     assert (plan.value("num_train_epochs"), plan.reason("num_train_epochs")) == (epochs, why)
     assert plan.training.num_train_epochs == epochs and plan.training.per_device_train_batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "expected"),
+    [
+        (["train", "validation", "test"], {}, (["train"], ["validation"], ["test"])),
+        (["train", "dev"], {}, (["train"], ["dev"], [])),
+        (["train_a", "train_b", "val_1", "val_2"], {}, (["train_a"], ["val_1", "val_2"], [])),
+        (["train", "validation"], {"folds": 3}, (["train"], [], [])),
+        (["train", "test"], {"validation_split": 0.1}, (["train"], [], ["test"])),
+    ],
+)
+def test_splits_of_the_hub_are_found_by_how_their_names_begin(short_run, monkeypatch, splits, settings, expected):
+    monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: splits))
+    found = sources(plan_finetuning(short_run(dataset="owner/name", **settings)))
+    assert tuple([each.split for each in found[kind].values()] for kind in ("train", "validation", "test")) == expected
+    assert list(found["train"]) == [""]
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "message"),
+    [
+        (["validation", "test"], {}, "owner/name has no split train; it has validation, test"),
+        (["train", "validation"], {"validation_split": 0.1}, "--validation_split"),
+        (["train"], {"load_best_model_at_end": True}, "--load_best_model_at_end"),
+    ],
+)
+def test_splits_of_the_hub_that_do_not_fit_are_errors(short_run, monkeypatch, user_error, splits, settings, message):
+    monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: splits))
+    plan = plan_finetuning(short_run(dataset="owner/name", **settings))
+    with user_error(message):
+        sources(plan)
