@@ -212,6 +212,20 @@ def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path
     same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
 
 
+def test_a_block_ends_with_the_entry_that_fills_it(monkeypatch):
+    """Ten entries of 50 bytes fill 500."""
+    monkeypatch.setattr(wire, "_BLOCK_SIZE", 500)
+    entries = [(b"%010d" % number, b"v" * 40) for number in range(25)]
+    content = wire.write_sorted_table(entries)
+    numbers, position = [], 0
+    for _ in range(4):  # offset and size of the metaindex block and of the index block
+        number, position = wire.read_varint(content[-48:], position)
+        numbers.append(number)
+    last_keys = [key for key, _ in wire._read_block(content, tuple(numbers[2:]), True)]
+    assert last_keys == [entries[number][0] for number in (9, 19, 24)]
+    assert wire.read_sorted_table(content) == entries and wire.read_sorted_table(wire.write_sorted_table([])) == []
+
+
 def build(prefix, tensors, shards=1, endian="<", slices=None):
     """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, sliced."""
     data = [bytearray() for _ in range(shards)]
