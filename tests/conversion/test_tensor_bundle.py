@@ -284,6 +284,16 @@ def test_strings_in_big_endian(tmp_path):
     assert read_tensor_bundle(tmp_path / "m")["s"].tolist() == [b"abc", b""]
 
 
+def test_strings_of_another_size_than_stored_are_an_error(tmp_path):
+    """Two lengths, a checksum and three bytes: 9 of 11."""
+    raw = b"\x03\x00" + bytes(4) + b"abc" + b"??"
+    entry = wire.field(1, 7) + wire.field(2, b"\x12\x02\x08\x02") + wire.field(5, len(raw)) + b"\x35" + bytes(4)
+    (tmp_path / "m.index").write_bytes(wire.write_sorted_table([(b"", wire.field(1, 1)), (b"s", entry)]))
+    (tmp_path / "m.data-00000-of-00001").write_bytes(raw)
+    with pytest.raises(ValueError, match="lengths and strings need 9 bytes, 11 are stored"):
+        read_tensor_bundle(tmp_path / "m")["s"]
+
+
 def test_partitioned_along_both_axes(tmp_path):
     array = np.arange(400 * 70, dtype=np.float32).reshape(400, 70)
     extents = (((0, 150), (0, 30)), ((0, 150), (30, 40)), ((150, 250), (0, -1)))
