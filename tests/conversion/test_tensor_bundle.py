@@ -303,6 +303,25 @@ def test_partitioned_along_both_axes(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("extents", "shape"),
+    [
+        (((0, -1),), (4,)),
+        (((1, 2),), (2,)),
+        (((1, 3),), (3,)),
+        (((4, 0),), (0,)),
+        (((2, 3),), None),
+        (((-1, 2),), None),
+        (((1, -1),), None),
+        (((0, -2),), None),
+        (((0, 2), (0, 1)), None),
+    ],
+)
+def test_slices_are_within_the_whole(extents, shape):
+    """Of four rows."""
+    assert tensor_bundle._slice_shape((4,), extents) == shape
+
+
+@pytest.mark.parametrize(
     ("extents", "message"),
     [
         ((((0, 2), (0, -1)), ((1, 2), (0, -1))), "overlaps"),  # of four rows one twice, and one missing
