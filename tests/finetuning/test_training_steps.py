@@ -286,3 +286,23 @@ def test_splits_of_the_hub_that_do_not_fit_are_errors(short_run, monkeypatch, us
     plan = plan_finetuning(short_run(dataset="owner/name", **settings))
     with user_error(message):
         sources(plan)
+
+
+@pytest.mark.parametrize(
+    ("settings", "keeps_best", "is_warned"),
+    [
+        ({"eval_strategy": "epoch", "save_strategy": "epoch"}, True, False),
+        ({"eval_strategy": "epoch", "save_strategy": "steps"}, False, True),
+        ({"eval_strategy": "epoch", "save_strategy": "best"}, True, False),
+        ({"eval_strategy": "epoch", "save_strategy": "no"}, False, False),
+        ({"eval_strategy": "no", "save_strategy": "epoch"}, False, False),
+    ],
+)
+def test_best_checkpoint_is_kept_where_it_is_saved_as_often_as_evaluated(
+    short_run, caplog, settings, keeps_best, is_warned
+):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], validation_split=0.5, **settings))
+    assert "last model is kept" not in caplog.text  # once, where the data is known
+    plan = completed(plan, plan.task, 7, {"": None})
+    assert plan.training.load_best_model_at_end is keeps_best
+    assert ("the last model is kept, not the best" in caplog.text) is is_warned
