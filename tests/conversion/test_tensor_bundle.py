@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from mybert.conversion import read_tensor_bundle, write_tensor_bundle
 from mybert.conversion.tensorflow import tensor_bundle, wire
-from mybert.conversion.tensorflow.tensor_bundle import slice_key
+from mybert.conversion.tensorflow.tensor_bundle import GRAPH_KEY, SUFFIX, ObjectGraph, slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -69,6 +69,28 @@ def test_all_fixtures_survive_a_round_trip(tmp_path, monkeypatch):
         same(dict(read_tensor_bundle(tmp_path / str(number))), tensors)
 
 
+@pytest.mark.parametrize(
+    "index", sorted(FIXTURES.glob("google_tf*/**/*.index")), ids=lambda path: str(path.parent.name)
+)
+def test_blocks_of_an_index_are_tensorflows_to_the_byte(index):
+    """Up to the index block, for which TensorFlow shortens the keys."""
+    content = index.read_bytes()
+    offset, position = wire.read_varint(content[-48:], 0)
+    size, _ = wire.read_varint(content[-48:], position)
+    end = offset + size + 5  # of the metaindex block, which is the last but one
+    assert wire.write_sorted_table(wire.read_sorted_table(content))[:end] == content[:end]
+
+
+@pytest.mark.parametrize("name", ["classifier", "pretrain", "squad_adam", "training/final"])
+def test_write_tensor_bundle_writes_tensorflows_bytes(tmp_path, name):
+    index = next((FIXTURES / "google_tf1" / name).glob("*.index"))
+    write_tensor_bundle(tmp_path / "m", dict(read_tensor_bundle(index)))
+    data = ".data-00000-of-00001"
+    assert (tmp_path / f"m{data}").read_bytes() == index.with_name(f"{index.stem}{data}").read_bytes()
+    found, expected = (wire.read_sorted_table(path.read_bytes()) for path in (tmp_path / "m.index", index))
+    assert found == expected
+
+
 def test_read_tensor_bundle_of_every_kind_of_tensor_gives_tensorflows_values():
     """Partitioned along either axis, half, bfloat16, bool, strings, an empty tensor: written by TensorFlow 2.21."""
     bundle = read_tensor_bundle(FIXTURES / "google_tf1" / "partitioned" / "m.ckpt")
@@ -81,6 +103,105 @@ def test_read_tensor_bundle_of_every_kind_of_tensor_gives_tensorflows_values():
     bundle.verify()
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        (0, "00"),
+        (1, "01"),
+        (127, "7f"),
+        (128, "8001"),
+        (150, "9601"),
+        (2**32 - 1, "ffffffff0f"),
+        (2**32, "8080808010"),
+        (2**63, "80808080808080808001"),
+        (2**64 - 1, "ffffffffffffffffff01"),
+    ],
+)
+def test_integers_are_those_of_the_encoding_guide(value, code):
+    """150 is the guide's example; a number that needs more bits is an error."""
+    encoded = bytes.fromhex(code)
+    assert wire.varint(value) == encoded and wire.read_varint(b"\xff" + encoded + b"\xff", 1) == (
+        value,
+        1 + len(encoded),
+    )
+    if value < 2**32:
+        assert wire.read_varint(encoded, 0, bits=32) == (value, len(encoded))
+    else:
+        with pytest.raises(wire.MalformedError, match="at byte 0 has more than 32 bits"):
+            wire.read_varint(encoded, 0, bits=32)
+    with pytest.raises(wire.MalformedError, match="at byte 0 runs past the end"):
+        wire.read_varint(encoded[:-1], 0)
+
+
+@pytest.mark.parametrize("code", ["ffffffffffffffffff02", "ffffffffffffffffff03", "8080808080808080808001"])
+def test_integers_of_more_than_64_bits_are_errors(code):
+    with pytest.raises(wire.MalformedError, match="more than 64 bits"):
+        wire.read_varint(bytes.fromhex(code), 0)
+
+
+def test_messages_are_those_of_the_encoding_guide():
+    """Field 1 is the varint 150 or -2, field 2 the text "testing"; fixed numbers are little-endian."""
+    testing = "120774657374696e67"
+    message = wire.Message(bytes.fromhex(f"089601{testing}1d040302012908070605040302011202ff00"))
+    assert [message.integer(number) for number in (1, 3, 5, 6)] == [150, 0x01020304, 0x0102030405060708, 0]
+    assert message.integer(6, default=4) == 4 and 6 not in message and 5 in message
+    assert message.all_bytes(2) == [b"testing", b"\xff\0"] and message.last_bytes(2) == b"\xff\0"
+    assert message.last_bytes(6) == b"" and message.messages(6) == []
+    assert wire.Message(bytes.fromhex("08feffffffffffffffff01")).integer(1) == -2
+    assert wire.Message(bytes.fromhex("08ffffffffffffffff7f")).integer(1) == 2**63 - 1
+    assert wire.Message(bytes.fromhex("08018801020803")).integer(1) == 3  # the last one counts
+    assert wire.field(1, 150).hex() == "089601" and wire.field(2, b"testing").hex() == testing
+    assert wire.field(16, 1).hex() == "800101" and wire.field(1, 0) == b"" and wire.field(1, b"") == b"\x0a\0"
+    for wrong, problem in (
+        ("00", "field number 0"),
+        ("0b", "unknown wire type 3"),
+        ("0d010203", "field 1 needs 4 bytes, 3 are left"),
+        ("0901020304050607", "field 1 needs 8 bytes, 7 are left"),
+        ("0a0261", "field 1 needs 2 bytes, 1 are left"),
+        ("088080808010888080808010", "more than 32 bits"),
+    ):
+        with pytest.raises(wire.MalformedError, match=problem):
+            wire.Message(bytes.fromhex(wrong))
+    with pytest.raises(wire.MalformedError, match="field 2 holds bytes"):
+        message.integer(2)
+    with pytest.raises(wire.MalformedError, match="field 1 holds a number"):
+        message.all_bytes(1)
+
+
+def test_checksums_are_those_of_leveldb():
+    """CRC32C of RFC 3720, section B.4, rotated by 15 bits and shifted by a constant."""
+    content, crc = bytes(32), 0x8A9136AA
+    rotated = int(f"{crc:032b}"[-15:] + f"{crc:032b}"[:-15], 2)
+    assert wire.masked_crc(content) == wire.mask_crc(crc) == (rotated + 0xA282EAD8) % 2**32
+
+
+TYPES = """
+float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16 quint16 uint16
+complex128 float16 resource variant uint32 uint64 float8_e5m2 float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz
+float8_e5m2fnuz int4 uint4 int2 uint2
+"""  # in the order of TensorFlow's types.proto, from 1
+
+
+def test_numbers_of_types_are_tensorflows():
+    for number, name in enumerate(TYPES.split(), start=1):
+        assert tensor_bundle.read_entry("x", wire.field(1, number)).dtype == name
+    for number in (0, 33):
+        with pytest.raises(wire.MalformedError, match=f"type number {number} is unknown"):
+            tensor_bundle.read_entry("x", wire.field(1, number))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        *((0, "80"), (1, "81"), (63, "bf"), (64, "c040"), (8191, "dfff"), (8192, "e02000")),
+        *((-1, "7f"), (-64, "40"), (-65, "3fbf"), (-8192, "2000"), (-8193, "1fdfff")),
+    ],
+)
+def test_keys_of_slices_are_ordered_codes(number, code):
+    """TensorFlow's `ordered_code.cc`: of numbers and of texts, whose 0 and 255 are escaped."""
+    assert slice_key("a\0b", ((number, 0),)) == b"\0a\0\xffb\0\x01\x01\x01" + bytes.fromhex(code) + b"\x80"
+
+
 @pytest.mark.parametrize("block_size", [500, 1 << 18])
 def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path, monkeypatch, block_size):
     monkeypatch.setattr(wire, "_BLOCK_SIZE", block_size)
@@ -89,6 +210,20 @@ def test_many_long_names_share_their_beginning_in_one_or_several_blocks(tmp_path
     if block_size > 500:
         assert (tmp_path / "m.index").stat().st_size * 10 < sum(map(len, tensors))
     same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
+
+
+def test_a_block_ends_with_the_entry_that_fills_it(monkeypatch):
+    """Ten entries of 50 bytes fill 500."""
+    monkeypatch.setattr(wire, "_BLOCK_SIZE", 500)
+    entries = [(b"%010d" % number, b"v" * 40) for number in range(25)]
+    content = wire.write_sorted_table(entries)
+    numbers, position = [], 0
+    for _ in range(4):  # offset and size of the metaindex block and of the index block
+        number, position = wire.read_varint(content[-48:], position)
+        numbers.append(number)
+    last_keys = [key for key, _ in wire._read_block(content, tuple(numbers[2:]), True)]
+    assert last_keys == [entries[number][0] for number in (9, 19, 24)]
+    assert wire.read_sorted_table(content) == entries and wire.read_sorted_table(wire.write_sorted_table([])) == []
 
 
 def build(prefix, tensors, shards=1, endian="<", slices=None):
@@ -149,12 +284,41 @@ def test_strings_in_big_endian(tmp_path):
     assert read_tensor_bundle(tmp_path / "m")["s"].tolist() == [b"abc", b""]
 
 
+def test_strings_of_another_size_than_stored_are_an_error(tmp_path):
+    """Two lengths, a checksum and three bytes: 9 of 11."""
+    raw = b"\x03\x00" + bytes(4) + b"abc" + b"??"
+    entry = wire.field(1, 7) + wire.field(2, b"\x12\x02\x08\x02") + wire.field(5, len(raw)) + b"\x35" + bytes(4)
+    (tmp_path / "m.index").write_bytes(wire.write_sorted_table([(b"", wire.field(1, 1)), (b"s", entry)]))
+    (tmp_path / "m.data-00000-of-00001").write_bytes(raw)
+    with pytest.raises(ValueError, match="lengths and strings need 9 bytes, 11 are stored"):
+        read_tensor_bundle(tmp_path / "m")["s"]
+
+
 def test_partitioned_along_both_axes(tmp_path):
     array = np.arange(400 * 70, dtype=np.float32).reshape(400, 70)
     extents = (((0, 150), (0, 30)), ((0, 150), (30, 40)), ((150, 250), (0, -1)))
     build(tmp_path / "m", {"other": np.ones(2, np.float32)}, slices={"part\x01é": (array, extents)})
     bundle = read_tensor_bundle(tmp_path / "m")
     assert np.array_equal(bundle["part\x01é"], array) and set(bundle) == {"other", "part\x01é"}
+
+
+@pytest.mark.parametrize(
+    ("extents", "shape"),
+    [
+        (((0, -1),), (4,)),
+        (((1, 2),), (2,)),
+        (((1, 3),), (3,)),
+        (((4, 0),), (0,)),
+        (((2, 3),), None),
+        (((-1, 2),), None),
+        (((1, -1),), None),
+        (((0, -2),), None),
+        (((0, 2), (0, 1)), None),
+    ],
+)
+def test_slices_are_within_the_whole(extents, shape):
+    """Of four rows."""
+    assert tensor_bundle._slice_shape((4,), extents) == shape
 
 
 @pytest.mark.parametrize(
@@ -230,3 +394,49 @@ def test_write_tensor_bundle_of_wrong_tensors_is_an_error(tmp_path, name, value,
     with pytest.raises(ValueError, match=message):
         write_tensor_bundle(tmp_path / "m", {name: value})
     assert list(tmp_path.iterdir()) == []
+
+
+def object_graph(prefix, tensors):
+    write_tensor_bundle(prefix, tensors)
+    return ObjectGraph(read_tensor_bundle(prefix))
+
+
+def graph_node(children=(), key=None):
+    """A node of a TrackableObjectGraph: names and numbers of children, and the key of a variable."""
+    found = [wire.field(1, wire.field(1, number) + wire.field(2, name.encode())) for name, number in children]
+    if key:
+        for name in ("OTHER", "VARIABLE_VALUE"):
+            found.append(wire.field(2, wire.field(1, name.encode()) + wire.field(3, f"{name} {key}".encode())))
+    return wire.field(1, b"".join(found))
+
+
+def test_paths_of_an_object_graph_lead_to_variables(tmp_path):
+    graph = graph_node([("a", 1)]) + graph_node([("up", 0), ("b", 2)]) + graph_node(key="x")
+    found = object_graph(tmp_path / "m", {GRAPH_KEY: np.array(graph, object)})
+    assert found.variable(0, "a/b") == found.variable(0, "a/up/a/b") == found.variable(1, "b") == "VARIABLE_VALUE x"
+    assert found.find(0, "a/b") == 2 and found.find(0, "a/c/b") is found.variable(0, "a/c") is None
+    assert found.variable(0, "a") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.array(graph_node([("a", 2)]) + graph_node(), object), "node 0 has the child 2 of 2 nodes"),
+        (np.array(graph_node() + graph_node([("a", 2**64 - 1)]), object), "node 1 has the child -1 of 2 nodes"),
+        (np.array([graph_node()], object), "is not one string"),
+        (np.float32(1), "is not one string"),
+        (np.array(wire.field(1, wire.field(1, wire.field(2, b"\xff"))), object), "is not UTF-8"),
+    ],
+)
+def test_broken_object_graphs_are_errors(tmp_path, content, message):
+    with pytest.raises(ValueError, match=message):
+        object_graph(tmp_path / "m", {GRAPH_KEY: content})
+
+
+def test_without_an_object_graph_keys_are_paths(tmp_path):
+    keys = [f"{path}{SUFFIX}" for path in ("x/y", "x/z/w", "v.Sx")]
+    found = object_graph(tmp_path / "m", dict.fromkeys([*keys, "step"], np.float32(1)))
+    assert [found.variable(0, path) for path in ("x/y", "x/z/w")] == keys[:2]
+    assert found.find(0, "x/z") is not None and found.variable(0, "x/z") is found.variable(0, "step") is None
+    assert found.variable(found.find(0, "x"), "y") == keys[0]
+    assert sorted(found.keys.values()) == sorted(keys)

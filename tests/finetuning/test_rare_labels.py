@@ -9,9 +9,11 @@ from safetensors.torch import load_file
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from mybert import metrics
+from mybert.files.source import Source
 from mybert.finetuning import finetune
-from mybert.finetuning.data import Labels
+from mybert.finetuning.data import WINDOW_WEIGHT, Labels, TaskData
 from mybert.finetuning.tasks.calibration import calibrated, calibrator_of
+from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanTeaching, label_counts, tables_of
 from mybert.finetuning.tasks.registry import TASKS
 from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 from mybert.finetuning.training.trainer import LossBreaksTies
@@ -156,3 +158,38 @@ def test_a_metric_of_0_in_every_evaluation_is_warned_about(arguments, caplog):
     caplog.clear()
     finetune(arguments(validation_file=CLASSES, overwrite=True))
     assert "in every evaluation" not in caplog.text
+
+
+def data_of(labels, **inputs):
+    return TaskData([], {"labels": labels, **inputs}, Source.of("t.tsv"))
+
+
+def test_first_bias_of_classes_is_their_log_frequency():
+    """Each count is one larger; windows of a text count as one label, and words without a label not at all."""
+    assert ClassLoss().head_bias(data_of([0, 0, 1]), 3) == pytest.approx(np.log([3 / 6, 2 / 6, 1 / 6]))
+    words = data_of([[1, -100, 0], [1, 1]])
+    assert label_counts(words, 3).tolist() == [1, 3, 0]
+    assert ClassLoss().head_bias(words, 3) == pytest.approx(np.log([2 / 7, 4 / 7, 1 / 7]))
+    windows = data_of([2, 2, 0], **{WINDOW_WEIGHT: [0.5, 0.5, 1.0]})
+    assert ClassLoss().head_bias(windows, 3) == pytest.approx(np.log([2 / 5, 1 / 5, 2 / 5]))
+
+
+def test_first_bias_of_labels_is_their_log_odds():
+    """One more each with and without; missing labels count neither way."""
+    labels = data_of([[1, 0], [1, 0], [0, np.nan], [1, 0]])
+    assert LabelLoss().head_bias(labels, 2) == pytest.approx(np.log([4 / 2, 1 / 4]))
+    windows = data_of([[1, 0], [1, 0], [0, 1]], **{WINDOW_WEIGHT: [0.5, 0.5, 1.0]})
+    assert LabelLoss().head_bias(windows, 2) == pytest.approx(np.log([2 / 2, 2 / 2]))
+    assert NumberLoss().head_bias(labels, 1) is None
+
+
+def test_outputs_of_a_teacher_are_a_table_for_each_sequence():
+    data = TaskData([], {"input_ids": [[5, 6], [7, 8, 9]]}, Source.of("t.tsv"))
+    pooled = tables_of(np.array([[1.0, 2.0], [3.0, 4.0]]), data)
+    assert [table.tolist() for table in pooled] == [[[1, 2]], [[3, 4]]]
+    of_words = np.arange(12.0).reshape(2, 3, 2)
+    assert [table.tolist() for table in tables_of(of_words, data)] == [of_words[0, :2].tolist(), of_words[1].tolist()]
+    ends = tables_of((np.array([[1.0, 2, 3], [4, 5, 6]]), np.array([[7.0, 8, 9], [10, 11, 12]])), data)
+    assert [table.tolist() for table in ends] == [[[1, 7], [2, 8]], [[4, 10], [5, 11], [6, 12]]]
+    start, end = SpanTeaching().outputs(ends)
+    assert [row.tolist() for row in (*start, *end)] == [[1, 2], [4, 5, 6], [7, 8], [10, 11, 12]]

@@ -10,9 +10,10 @@ from torch import nn
 from transformers import BertModel, TrainerCallback
 
 from mybert import MyBertModel
+from mybert.files.source import HubSplit
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.tasks.feature_tagging import feature_task
-from mybert.finetuning.training.plan import completed, plan_finetuning
+from mybert.finetuning.training.plan import completed, plan_finetuning, sources, training_length
 from mybert.finetuning.training.preparation import read_run, starting_model
 from mybert.finetuning.training.trainer import TaskTrainer
 
@@ -213,3 +214,95 @@ def test_batches_of_training_hold_the_indices_of_their_tokens(tmp_path, pretrain
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(3)])
     assert not batch["attention_mask"].all()
     assert batch["token_indices"].tolist() == batch["attention_mask"].flatten().nonzero()[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sequences", "expected"),
+    [
+        ({}, 100, (1, 12, 3, 32)),  # three epochs of four batches
+        ({"gradient_accumulation_steps": 3}, 100, (1, 6, 3, 96)),
+        ({"max_steps": 5}, 100, (1, 5, 5 / 4, 32)),
+        ({"num_train_epochs": 0.6, "per_device_train_batch_size": 10}, 101, (1, 7, 7 / 11, 10)),
+        ({"num_train_epochs": 1}, 1, (1, 1, 1, 32)),
+        ({"folds": 4}, 100, (5, 12, 3, 32)),  # the last one on all data
+        ({"num_seeds": 3, "validation_split": 0.5}, 100, (3, 12, 3, 32)),
+        ({"approach": "auto", "folds": 4}, 100, (13, 12, 3, 32)),  # each fold with three approaches
+        ({"approach": "features", "task": "ner", "num_train_epochs": 2}, 64, (1, 4, 2, 32)),
+    ],
+)
+def test_training_length_counts_trainings_steps_and_epochs(short_run, settings, sequences, expected):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
+    names = ("trainings", "steps", "epochs", "batch size")
+    assert training_length(plan, sequences) == pytest.approx(dict(zip(names, expected, strict=True)))
+
+
+@pytest.mark.parametrize(("settings", "trainings"), [({}, 1), ({"folds": 4}, 5)])
+def test_training_length_of_a_linear_probe_has_no_steps(short_run, settings, trainings):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], approach="linear_probe", **settings))
+    assert training_length(plan, 100) == {"trainings": trainings}
+
+
+@pytest.mark.parametrize(
+    ("settings", "epochs", "why"),
+    [
+        ({}, 3, "default of classification"),
+        ({"task": "ner", "approach": "features"}, 20, "for a tagger on features"),
+        ({"num_train_epochs": 4}, 4, ""),
+    ],
+)
+def test_plan_explains_the_number_of_epochs(short_run, settings, epochs, why):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
+    assert (plan.value("num_train_epochs"), plan.reason("num_train_epochs")) == (epochs, why)
+    assert plan.training.num_train_epochs == epochs and plan.training.per_device_train_batch_size == 32
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "expected"),
+    [
+        (["train", "validation", "test"], {}, (["train"], ["validation"], ["test"])),
+        (["train", "dev"], {}, (["train"], ["dev"], [])),
+        (["train_a", "train_b", "val_1", "val_2"], {}, (["train_a"], ["val_1", "val_2"], [])),
+        (["train", "validation"], {"folds": 3}, (["train"], [], [])),
+        (["train", "test"], {"validation_split": 0.1}, (["train"], [], ["test"])),
+    ],
+)
+def test_splits_of_the_hub_are_found_by_how_their_names_begin(short_run, monkeypatch, splits, settings, expected):
+    monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: splits))
+    found = sources(plan_finetuning(short_run(dataset="owner/name", **settings)))
+    assert tuple([each.split for each in found[kind].values()] for kind in ("train", "validation", "test")) == expected
+    assert list(found["train"]) == [""]
+
+
+@pytest.mark.parametrize(
+    ("splits", "settings", "message"),
+    [
+        (["validation", "test"], {}, "owner/name has no split train; it has validation, test"),
+        (["train", "validation"], {"validation_split": 0.1}, "--validation_split"),
+        (["train"], {"load_best_model_at_end": True}, "--load_best_model_at_end"),
+    ],
+)
+def test_splits_of_the_hub_that_do_not_fit_are_errors(short_run, monkeypatch, user_error, splits, settings, message):
+    monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: splits))
+    plan = plan_finetuning(short_run(dataset="owner/name", **settings))
+    with user_error(message):
+        sources(plan)
+
+
+@pytest.mark.parametrize(
+    ("settings", "keeps_best", "is_warned"),
+    [
+        ({"eval_strategy": "epoch", "save_strategy": "epoch"}, True, False),
+        ({"eval_strategy": "epoch", "save_strategy": "steps"}, False, True),
+        ({"eval_strategy": "epoch", "save_strategy": "best"}, True, False),
+        ({"eval_strategy": "epoch", "save_strategy": "no"}, False, False),
+        ({"eval_strategy": "no", "save_strategy": "epoch"}, False, False),
+    ],
+)
+def test_best_checkpoint_is_kept_where_it_is_saved_as_often_as_evaluated(
+    short_run, caplog, settings, keeps_best, is_warned
+):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], validation_split=0.5, **settings))
+    assert "last model is kept" not in caplog.text  # once, where the data is known
+    plan = completed(plan, plan.task, 7, {"": None})
+    assert plan.training.load_best_model_at_end is keeps_best
+    assert ("the last model is kept, not the best" in caplog.text) is is_warned

@@ -3,6 +3,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import f1_score
 
 from mybert.metrics import (
     best_f1_threshold,
@@ -79,6 +80,60 @@ def test_probabilities_of_zero_and_one_class_are_no_trouble():
     assert 1 < fit_temperature(certain, [0, 1, 1]) <= 20
     assert np.isfinite(with_temperature(certain, 0.05)).all()
     assert with_temperature([[1.0]], 2.0).tolist() == [[1.0]] and fit_temperature([[1.0]] * 3, [0, 0, 0]) > 0
+
+
+def test_temperatures_have_a_range():
+    """Of 0.05 to 20, where sure predictions are at random, and where unsure ones are always right."""
+    assert fit_temperature([[1.0, 0.0]] * 2, [0, 1]) == pytest.approx(20, rel=1e-3)
+    assert fit_temperature([[0.501, 0.499]] * 50, [0] * 50) == pytest.approx(0.05, rel=1e-3)
+
+
+def test_the_paper_has_15_bins():
+    """0.65 and 0.67 are on both sides of 10/15."""
+    assert expected_calibration_error([[0.65, 0.35], [0.67, 0.33]], [0, 1]) == pytest.approx((0.35 + 0.67) / 2)
+    assert len(calibration_bins([[0.65, 0.35]], [0])) == 15
+
+
+@pytest.mark.parametrize(
+    ("scores", "references", "threshold"),
+    [
+        ([0.3, 0.9, 0.1, 0.8], [0, 1, 0, 1], 0.55),
+        ([0.9, 0.2], [1, 1], 0.1),  # everything is true: half of the lowest score
+        ([0.95, 0.9, 0.6, 0.5], [1, 0, 0, 1], 0.25),  # F1 is 2/3 with one or all; 0.925 is farther from 1/2
+        ([0.7, 0.6, 0.2, 0.1], [1, 0, 0, 1], 0.65),
+        ([0.6, 0.6, 0.2], [1, 0, 0], 0.4),  # equal scores are not separated
+    ],
+)
+def test_best_f1_threshold_by_hand(scores, references, threshold):
+    assert best_f1_threshold(scores, references) == pytest.approx(threshold)
+
+
+def test_best_f1_threshold_has_the_best_f1():
+    rng = np.random.default_rng(1)
+    references = rng.random(200) < 0.3
+    scores = np.round(np.clip(0.3 * references + rng.normal(0.4, 0.2, 200), 0.01, 1), 2)
+    best = max(f1_score(references, scores > each - 0.005) for each in scores)
+    assert f1_score(references, scores > best_f1_threshold(scores, references)) == best
+
+
+def test_thresholds_of_rare_labels_are_near_the_common_one():
+    """The common threshold 0.35 has the weight of ten examples; the third label has none of its own."""
+    scores = np.array([[0.9, 0.4, 0.05], [0.8, 0.3, 0.05], [0.3, 0.2, 0.05], [0.1, 0.1, 0.05]])
+    references = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
+    expected = [(2 * 0.55 + 10 * 0.35) / 12, 0.35, 0.35]
+    np.testing.assert_allclose(fit_thresholds(scores, references), expected)
+    assert fit_thresholds(scores, 0 * references).tolist() == [0.5] * 3
+
+
+def test_labels_of_a_part_have_the_thresholds_of_the_others():
+    rng = np.random.default_rng(2)
+    references = rng.random((23, 2)) < 0.4
+    scores = np.clip(0.4 * references + 0.6 * rng.random((23, 2)), 0, 1)
+    found = held_out_labels(scores, references)
+    for part in range(5):
+        others = np.arange(23) % 5 != part
+        expected = scores[~others] > fit_thresholds(scores[others], references[others])
+        assert np.array_equal(found[~others], expected)
 
 
 def test_log_loss_is_the_cross_entropy():

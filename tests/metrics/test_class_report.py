@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from mybert.metrics import class_report, entity_metrics, entity_report, several_labels_report
+from mybert.metrics import ClassReport, class_report, entity_metrics, entity_report, several_labels_report
 
 NAMES = ["bad", "good", "so so", "never"]
 RNG = np.random.default_rng(0)
@@ -68,3 +68,40 @@ def test_the_table_fits_80_columns():
     assert lines[0].split() == ["class", "precision", "recall", "f1", "support"]
     assert lines[1].split() == ["a", "0.500", "1.000", "0.667", "9"]
     assert lines[-1].split()[0] == "9" and lines[-1].endswith("taken for  a")
+
+
+def test_the_table_and_its_mistakes_are_aligned():
+    scores = {"precision": 0.5, "recall": 1.0, "f1": 2 / 3}
+    confusion = {("no", "yes"): 7, ("yes", "no"): 1200, ("yes", "yes"): 5}
+    report = ClassReport("texts", {"yes": scores | {"support": 1234}}, {"micro": scores}, confusion, (), "texts")
+    table = """
+class  precision     recall         f1    support
+yes        0.500      1.000      0.667      1,234
+
+micro      0.500      1.000      0.667
+"""
+    mistakes = """
+Most frequent mistakes (texts):
+  1,200  yes  taken for  no
+      7  no   taken for  yes
+"""
+    assert report.lines() == (table + mistakes).strip().split("\n")
+    assert ClassReport("texts", report.classes, report.averages).lines() == table.strip().split("\n")
+
+
+def test_the_table_cuts_long_names_and_lists_ten_mistakes():
+    names = ["x" * 40, *(f"{number:02d}{'x' * 40}" for number in range(11))]
+    lines = class_report([*names[1:], names[0]], names, names).lines()  # each of 12 is taken for the next
+    starts = ["class", "x" * 40, f"00{'x' * 35}..."]
+    assert [line[:42] for line in lines[:3]] == [f"{start:<42}" for start in starts]
+    assert lines[-11] == "Most frequent mistakes (texts):"
+    assert lines[-10] == f"  1  {'x' * 27}...  taken for  00{'x' * 25}..."
+    assert all(line.startswith("  1  ") for line in lines[-10:])
+
+
+def test_means_are_over_the_classes_that_occur():
+    report = class_report(["a", "b", "b"], ["a", "a", "b"], ["a", "b", "c"])
+    # a has precision 1 and recall 1/2, b the other way round; c does not occur
+    assert report.averages["macro"] == pytest.approx({"precision": 0.75, "recall": 0.75, "f1": 2 / 3})
+    assert report.averages["weighted"] == pytest.approx({"precision": 2.5 / 3, "recall": 2 / 3, "f1": 2 / 3})
+    assert report.mistakes() == [("a", "b", 1)]

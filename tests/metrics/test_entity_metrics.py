@@ -114,3 +114,18 @@ def test_scheme_without_strict_mode_changes_nothing():
 def test_entity_metrics_wrong_inputs_are_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("tags", "place"),
+    [
+        (["B-PER", "O", "I-PER"], "first"),
+        (["PER-B", "O"], "last"),
+        (["B", "I", "O"], "first"),  # without a type both are possible
+        (["U-ORG", "L-ORG"], "first"),
+        (["NOUN", "VERB"], None),
+        (["B-PER", "NOUN"], None),
+    ],
+)
+def test_entity_letters_are_first_or_last(tags, place):
+    assert metrics.entity_letters(tags) == place

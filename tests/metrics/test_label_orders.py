@@ -2,7 +2,7 @@
 
 import pytest
 
-from mybert.metrics import GOOGLE_LABELS, HUB_LABELS, has_unnamed_labels, require_named_labels
+from mybert.metrics import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 
 UNNAMED = {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
 
@@ -30,3 +30,16 @@ def test_unnamed_classes_are_refused_where_orders_differ():
     require_named_labels("some/model", "mrpc", {0: "LABEL_0", 1: "LABEL_1"})
     require_named_labels("some/model", None, UNNAMED)
     require_named_labels("some/model", "mnli", {0: "LABEL_0", 1: "LABEL_1"})  # an encoder's default
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (["entailment", "neutral", "contradiction"], [2, 0, 1]),  # Google's: contradiction, entailment, neutral
+        (["Neutral", "Contradiction", "ENTAILMENT"], [1, 2, 0]),
+        (["entailment", "neutral"], None),
+        (["good", "bad"], None),
+    ],
+)
+def test_google_row_order_finds_the_rows_of_googles_classes(names, rows):
+    assert google_row_order(names) == rows

@@ -51,6 +51,11 @@ def test_correlations_are_those_of_scipy():
     }
 
 
+def test_errors_of_values_by_hand():
+    found = metrics.errors_of_values([1, 2, 4], [1, 4, 1])  # 0, -2 and 3
+    assert found == pytest.approx({"mae": 5 / 3, "rmse": math.sqrt(13 / 3)})
+
+
 def test_one_class_only_is_zero_not_nan():
     assert metrics.f1([0, 0], [0, 0]) == 0.0
     assert metrics.matthews_correlation([1, 1, 1], [1, 0, 1]) == 0.0

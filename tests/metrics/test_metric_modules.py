@@ -1,5 +1,7 @@
 """The `evaluate` modules: same numbers as the functions, batch by batch, combined, by name, without network."""
 
+import sys
+
 import evaluate
 import pytest
 
@@ -117,3 +119,10 @@ def test_missing_values(load):
         load("accuracy").compute(predictions=[None], references=[1])
     with pytest.raises(ValueError, match="predictions are not lists of tags"):
         load("seqeval").compute(predictions=[None], references=[["O"]])
+
+
+def test_metric_modules_without_evaluate_name_the_packages(monkeypatch):
+    monkeypatch.delitem(sys.modules, "mybert.metrics.evaluate_modules", raising=False)
+    monkeypatch.setitem(sys.modules, "evaluate", None)
+    with pytest.raises(ImportError, match=r"needs the packages evaluate and datasets: pip install evaluate datasets"):
+        metrics.load("accuracy")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from mybert.modeling_mybert import attention_mybert
-from mybert.modeling_mybert.attention_mybert import packed_attention
+from mybert.modeling_mybert.attention_mybert import eager_attention_forward, packed_attention
 from mybert.modeling_mybert.batch_mybert import Batch
 
 
@@ -80,6 +80,18 @@ def test_dropout_of_the_kernel():
     for mine, other, without in zip(found, others, kept, strict=True):
         torch.testing.assert_close(mine, other, rtol=0.05, atol=0.05)
         assert (mine - without).abs().max() > 0.2
+
+
+@pytest.mark.parametrize("scaling", [None, 0.3])
+@pytest.mark.parametrize("mask", [None, "bool", "added"])
+def test_plain_operations_are_the_attention_of_torch(scaling, mask):
+    query, key, value = states(keys=11)
+    allowed = torch.rand(3, 1, 12, 11, generator=torch.Generator().manual_seed(1)) < 0.7
+    masks = {None: None, "bool": allowed, "added": torch.where(allowed, 0.0, -torch.inf)}
+    context, weights = eager_attention_forward(None, query, key, value, masks[mask], scaling)
+    expected = F.scaled_dot_product_attention(query, key, value, masks[mask], scale=scaling)
+    torch.testing.assert_close(context.transpose(1, 2), expected)
+    assert weights.shape == (3, 2, 12, 11) and (weights.sum(-1) - 1).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("padding", ["right", "left", None])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mybert.modeling_mybert import batch_mybert
 from mybert.modeling_mybert.attention_mybert import packed_attention
 from mybert.modeling_mybert.batch_mybert import (
     last_tokens,
@@ -114,6 +115,8 @@ def test_many_tokens_are_filled_up():
     assert torch.equal(packed_attention(None, *states, None, 0.5, batch=packing)[0][:, :-1], context[:, :-1])
     assert pack_batch(mask.shape, mask, False, "varlen").fill == 0
     assert pack_sequences((1, 75), torch.tensor([70, 5]), True).fill == 1
+    filled = [batch_mybert._fill_up((1, 75), torch.arange(75, device=at), None, True, []) for at in ("cpu", "meta")]
+    assert [(packing.fill, len(packing.index)) for packing in filled] == [(1, 76), (0, 75)]  # only a CPU needs it
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

@@ -199,3 +199,5 @@ def test_a_head_fills_its_rows_up():
     assert filled.shape == (70, 3) and torch.equal(filled[:69], rows) and not filled[69:].any()
     assert filled_up(torch.ones(64, 3)).shape == (64, 3)
     assert filled_up(torch.ones(69, 3, device="meta")).shape == (69, 3)
+    assert [len(filled_up(torch.ones(count, 3))) for count in (0, 1, 2)] == [0, 1, 2]
+    assert [len(filled_up(torch.ones(count), 16)) for count in (0, 1, 2, 16, 17, 130)] == [0, 1, 16, 16, 32, 144]

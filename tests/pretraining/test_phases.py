@@ -53,6 +53,39 @@ def test_phases_of_a_hundred_steps(arguments, settings, expected):
     assert [tuple(getattr(phase, name) for name in names) for phase in phases] == expected
 
 
+@pytest.mark.parametrize(("steps", "last_step"), [(0.001, 99), (1, 99), (0.25, 75), (99, 1)])
+def test_the_second_phase_has_at_least_one_step(arguments, steps, last_step):
+    first, second = plan_pretraining(arguments(max_steps=100, **LONG, phase2_steps=steps)).phases
+    assert (first.max_length, first.last_step, second.max_length, second.last_step) == (24, last_step, 256, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"max_steps": -1, "causal_share": 0.1}, "--max_steps"),
+        ({"max_steps": -1, **LONG}, "--max_steps"),
+        ({"max_steps": -1, "batch_ramp": 0.2, "gradient_accumulation_steps": 2}, "--batch_ramp --max_steps"),
+        ({"batch_ramp": 0.2, "gradient_accumulation_steps": 1}, "--batch_ramp --max_steps"),
+        ({**LONG, "phase2_steps": 100}, "--phase2_steps"),
+        ({**LONG, "phase2_steps": 0.1, "causal_share": 0.9}, "--causal_share --phase2_steps"),
+        ({"causal_share": 0.996}, "--causal_share --max_steps"),
+        (
+            {**LONG, "phase2_steps": 20, "batch_ramp": 0.8, "gradient_accumulation_steps": 4},
+            "--batch_ramp --phase2_steps",
+        ),
+    ],
+)
+def test_phases_that_do_not_fit_the_run_are_errors(arguments, user_error, settings, options):
+    with user_error(options):
+        plan_pretraining(arguments(**{"max_steps": 100} | settings))
+
+
+def test_phases_up_to_the_next_one_fit(arguments):
+    settings = {**LONG, "phase2_steps": 0.1, "batch_ramp": 0.89, "gradient_accumulation_steps": 2}
+    phases = plan_pretraining(arguments(max_steps=100, causal_share=0.89, **settings)).phases
+    assert [phase.last_step for phase in phases] == [89, 90, None]
+
+
 def test_a_share_of_the_tokens_is_learned_left_to_right(make_dataset, tokenizer):
     data = make_dataset(objective="ltr", max_length=24)
     examples = [data[index] for index in range(100)]

@@ -50,6 +50,16 @@ def test_a_store_is_a_safetensors_file_with_the_tokens_of_every_sentence(tmp_pat
     assert (summary.documents, summary.sentences, summary.tokens) == (len(documents), sentence, len(store.tokens))
 
 
+@pytest.mark.parametrize("length", range(8))
+def test_arrays_begin_at_multiples_of_eight_bytes(tmp_path, length):
+    """As those of every safetensors file, whatever the length of its header."""
+    arrays = {name: np.arange(3, dtype=np.uint16 if name == "tokens" else np.int64) for name in token_store.ARRAYS}
+    path, parts = tmp_path / "arrays", {name: (3, [array[:1], array[1:]]) for name, array in arrays.items()}
+    token_store.write_arrays(path, {"name": "x" * length}, parts, np.dtype(np.uint16))
+    assert int.from_bytes(path.read_bytes()[:8], "little") % 8 == 0
+    assert all(np.array_equal(array, arrays[name]) for name, array in load_file(path).items())
+
+
 @pytest.mark.parametrize("num_processes", [1, 3])
 def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monkeypatch, num_processes):
     path, _ = build(tmp_path, documents, tokenizer)
@@ -59,6 +69,17 @@ def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monke
         path, _ = build(tmp_path, iter(documents), tokenizer, num_processes=num_processes)
         assert path.read_bytes() == whole
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_summary_in_words():
+    summary = token_store.StoreSummary(
+        documents=1200, sentences=34_567, tokens=2_000_000, unknown_tokens=500, size=4_190_000
+    )
+    found = "1,200 documents, 34,567 sentences, 2,000,000 tokens (0.025% unknown), 4.2 MB"
+    assert str(summary) == found
+    assert str(replace(summary, tokens=0, unknown_tokens=0)) == found.replace("2,000,000", "0").replace(
+        "0.025", "0.000"
+    )
 
 
 def test_files_are_read_as_documents(tmp_path, text_file, documents, tokenizer):

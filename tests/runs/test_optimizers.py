@@ -121,6 +121,19 @@ def test_parameter_groups_leave_layer_norm_and_biases_undecayed():
     assert len(parameter_groups(model)) == 1
 
 
+def test_defaults_are_googles_and_jordans(model):
+    adam = MyBertAdamW(parameter_groups(model)).param_groups
+    expected = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-6, "correct_bias": False}
+    assert [{name: group[name] for name in expected} for group in adam] == [expected] * 2
+    assert [group["weight_decay"] for group in adam] == [0.01, 0.0]
+    assert MyBertAdamW(model.parameters()).param_groups[0]["weight_decay"] == 0.01
+    parts = [{"params": [each]} for each in (nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2)))]
+    of_adam, of_muon = MuonWithAdamW(parts[:1], parts[1:]).param_groups
+    assert {name: of_adam[name] for name in expected} == expected | {"correct_bias": True}
+    assert (of_muon["lr"], of_muon["momentum"]) == (0.02, 0.95)
+    assert of_adam["weight_decay"] == of_muon["weight_decay"] == 0.01
+
+
 def test_schedule_is_googles():
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = linear_schedule(optimizer, num_warmup_steps=4, num_training_steps=10)
@@ -132,6 +145,9 @@ def test_schedule_is_googles():
     assert rates == pytest.approx([0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0])
     with pytest.raises(ValueError, match="num_training_steps 0"):
         linear_schedule(optimizer, 0, 0)
+    with pytest.raises(ValueError, match="num_warmup_steps is -1"):
+        linear_schedule(optimizer, -1, 10)
+    assert linear_schedule(optimizer, 0, 1).get_last_lr() == [1.0]
 
 
 @pytest.fixture
@@ -202,6 +218,7 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
     stretched = u.T @ found.float() @ v.T
     assert 0.6 < stretched.diagonal().min() < stretched.diagonal().max() < 1.3
     assert (stretched - stretched.diagonal().diag()).abs().max() < (1e-5 if dtype == torch.float32 else 0.02)
+    assert torch.equal(nearest_orthogonal(2.0**-12 * matrix), found)  # small gradients have the same direction
     assert not nearest_orthogonal(torch.zeros(shape)).any()  # a part without gradient
 
 
@@ -302,6 +319,10 @@ def test_frozen_and_missing_parts(model):
         MuonWithAdamW(matrices, others, momentum=1.0)
     with pytest.raises(ValueError, match=r"muon_lr is -1; expected at least 0"):
         MuonWithAdamW(matrices, others, muon_lr=-1)
+    with pytest.raises(ValueError, match=r"momentum is -0\.1; expected a value in"):
+        MuonWithAdamW(matrices, others, momentum=-0.1)
+    (still,) = MuonWithAdamW(*matrix_groups(model, parameter_groups(model)), momentum=0.0, muon_lr=0.0).param_groups
+    assert still["momentum"] == still["lr"] == 0
     with pytest.raises(ValueError, match=r"matrix_groups has shape \(3,\); expected a matrix"):
         MuonWithAdamW([{"params": [torch.nn.Parameter(torch.ones(3))]}], others)
 

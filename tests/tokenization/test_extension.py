@@ -41,6 +41,13 @@ def test_extend_vocabulary_takes_best_savings_first_and_unused_entries(letters):
     assert extension.tokenizer.tokenize("ABCDA bbbbb") == ["abcda", "bbbb", "##b"]
 
 
+def test_extend_vocabulary_counts_what_a_new_piece_splits_differently(letters):
+    words = Counter({"dac": 20, "dacdb": 6, "bdb": 5, "cdb": 5, "adb": 5, "aaaa": 6})
+    # ##db saves 15 at first. dac saves 2 x 20 + 6, and turns d ##a ##cd ##b into dac ##d ##b, where ##db saves 6 more:
+    # with 21 it comes before aaaa, which saves 3 x 6.
+    assert list(extend_vocabulary(letters, words, 3, min_frequency=5).spellings) == ["dac", "##db", "aaaa"]
+
+
 def test_without_appending_there_are_as_many_as_entries_are_free(letters):
     words = Counter({"abcd": 10, "abcda": 6, "bbbb": 7})
     extension = extend_vocabulary(letters, words, 9, append=False)

@@ -97,6 +97,10 @@ def test_long_texts_are_tokenized_few_at_a_time(tokenizer, monkeypatch):
     monkeypatch.setattr("mybert.tokenization.truncation._CHUNK_CHARACTERS", 300)
     assert encode_and_truncate(tokenizer, texts, 12) == whole
     assert sizes == [2, 3, 1, 1]
+    monkeypatch.setattr("mybert.tokenization.truncation._CHUNK_TEXTS", 2)
+    monkeypatch.setattr("mybert.tokenization.truncation._CHUNK_CHARACTERS", 10_000)
+    sizes.clear()
+    assert encode_and_truncate(tokenizer, texts, 12) == whole and sizes == [2, 2, 2, 1]
     assert encode_and_truncate(tokenizer, [], 12) == ({}, [], [], [])
 
 

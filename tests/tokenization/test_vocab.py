@@ -1,8 +1,9 @@
 import pytest
 
+from mybert.files.settings import build
 from mybert.tokenization import MyBertTokenizer, load_vocab, save_vocab
-from mybert.tokenization.settings import reserved_tokens
-from mybert.tokenization.vocab import looks_accented, looks_cased
+from mybert.tokenization.settings import VocabularySettings, reserved_tokens
+from mybert.tokenization.vocab import looks_accented, looks_cased, unknown_warning
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 
@@ -111,3 +112,36 @@ def test_looks_cased(pieces, cased):
 )
 def test_looks_accented(pieces, accented):
     assert looks_accented(pieces) is accented
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"vocab_size": 999}, "--vocab_size"),  # those of the released vocabulary come first
+        ({"vocab_size": 5, "vocab_layout": "compact"}, "--vocab_size"),
+        ({"validation_split": 0.51}, "--validation_split"),
+        ({"validation_split": -0.01}, "--validation_split"),
+        ({"character_coverage": 0.0}, "--character_coverage"),
+        ({"character_coverage": 1.01}, "--character_coverage"),
+        ({"min_frequency": 0}, "--min_frequency"),
+        ({"num_processes": 0}, "--num_processes"),
+    ],
+)
+def test_settings_out_of_range_are_errors(settings, options, user_error):
+    with user_error(options):
+        build(VocabularySettings, settings)
+
+
+def test_settings_at_their_limits_and_defaults():
+    limits = {"vocab_size": 1000, "validation_split": 0.5, "character_coverage": 1.0, "min_frequency": 1}
+    assert build(VocabularySettings, limits | {"num_processes": 1}).vocab_size == 1000
+    assert build(VocabularySettings, {"vocab_size": 6, "vocab_layout": "compact"}).vocab_size == 6
+    released = build(VocabularySettings, {})
+    assert (released.vocab_size, released.vocab_layout, released.do_lower_case) == (30522, "google", True)
+    assert (released.strip_accents, released.validation_split, released.min_frequency) == (False, 0.0, 2)
+
+
+def test_a_tenth_of_unknown_tokens_is_no_warning():
+    assert unknown_warning(10, 100, "") == unknown_warning(0, 0, "") == ""
+    warning = unknown_warning(11, 100, "Try another.")
+    assert warning.startswith("11 % of the tokens are [UNK]") and warning.endswith("Try another.")

@@ -1,0 +1,101 @@
+"""The mutation run: which mutants there are, and that a forked process runs the tests on the mutated module."""
+
+import fnmatch
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("run.py")
+SOURCE = '''
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    LIMIT = 4
+def half(value: int | None, limit: float = 8) -> int | None:
+    """Half of 2."""
+    if value is None:
+        logger.info("no value: %d", 7)
+        raise ValueError(f"{limit + 1} at most")
+    return value / 2
+'''
+
+
+@pytest.fixture(scope="module")
+def run():
+    """The script; another one of this name belongs to the tests of hostile files."""
+    spec = importlib.util.spec_from_file_location("mutation_run", SCRIPT)
+    module = sys.modules["mutation_run"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["mutation_run"]
+
+
+@pytest.fixture
+def cosmic_ray():
+    pytest.importorskip("cosmic_ray", reason="the mutants are made by cosmic-ray, which is not installed")
+
+
+def test_modules_and_their_tests_exist(run):
+    for pattern, names in run.TESTS.items():
+        modules = [str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)]
+        assert modules, pattern
+        for module in modules:
+            files = [word for stage in run.stages_of(module) for word in stage if not word.startswith("--")]
+            assert all((ROOT / file).exists() for file in files), files
+            assert len(files) > len(names.split())
+
+
+def test_mutants_are_those_of_the_code_and_not_of_messages_and_annotations(run, cosmic_ray):
+    mutants = list(run.mutants_of("a/b.py", SOURCE))
+    assert {each.name for each in mutants} == {
+        "a/b.py NumberReplacer 0: def half(value: int | None, limit: float = 8) -> int | None:",
+        "a/b.py NumberReplacer 1: def half(value: int | None, limit: float = 8) -> int | None:",
+        "a/b.py AddNot 0: if value is None:",
+        "a/b.py ComparisonOperator_Is_IsNot 0: if value is None:",
+        "a/b.py BinaryOperator_Div_Mul 0: return value / 2",
+        "a/b.py NumberReplacer 0: return value / 2",
+        "a/b.py NumberReplacer 1: return value / 2",
+    }
+    changed = [run.mutated(each, SOURCE).splitlines()[-1].split() for each in mutants[-3:]]
+    assert changed == [["return", "value", "*", "2"], ["return", "value", "/", "3"], ["return", "value", "/", "1"]]
+
+
+def test_names_of_mutants_and_their_order_do_not_depend_on_other_lines(run, cosmic_ray):
+    names = [each.name for each in run.mutants_of("a/b.py", SOURCE)]
+    moved = [each.name for each in run.mutants_of("a/b.py", f"import os\nSIZE = 3\n{SOURCE}")]
+    assert [name for name in moved if "SIZE" not in name] == names
+    orders = [[each.name for each in run.in_order({"a/b.py": text}, 0)] for text in (SOURCE, f"SIZE = 3\n{SOURCE}")]
+    assert [name for name in orders[1] if "SIZE" not in name] == orders[0] != names
+    assert [each.name for each in run.in_order({"a/b.py": SOURCE}, 1)] != orders[0]
+
+
+def test_equivalent_mutants_are_in_the_code(run, cosmic_ray):
+    known = run.equivalents()
+    for module in {name.split()[0] for name in known}:
+        assert any(fnmatch.fnmatch(module, pattern) for pattern in run.TESTS)
+        names = {each.name for each in run.mutants_of(module, (ROOT / module).read_text(encoding="utf-8"))}
+        assert not {name for name in known if name.split()[0] == module} - names
+
+
+def test_forked_process_runs_the_tests_on_the_mutated_module(tmp_path, run_python):
+    tests = tmp_path / "test_answer.py"
+    tests.write_text(
+        "import mybert.metrics.squad as squad\ndef test_it(): assert squad.normalize_answer('B') == 'b'\n"
+    )
+    (tmp_path / "spin.py").write_text("def normalize_answer(text):\n    while True: pass\n")
+    program = f"""
+import json, sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+import run
+for patience, source in (60, ""), (60, "normalize_answer = str"), (1, open("spin.py").read()):
+    run.PATIENCE = patience
+    sources = {{"mybert.metrics.squad": source}} if source else {{}}
+    print(json.dumps(run.outcome_of(sources, [["test_answer.py"]], {{"test_answer.py::test_it": 0.01}})["test"]))
+"""
+    (tmp_path / "program.py").write_text(program)
+    lines = run_python("program.py", cwd=tmp_path).stdout.splitlines()
+    unchanged, wrong, endless = map(json.loads, lines)
+    assert (unchanged, endless) == ("", "no end") and wrong.endswith("test_answer.py::test_it")
