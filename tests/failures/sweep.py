@@ -168,6 +168,7 @@ class Laboratory:
             statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         hits = self.control.disarm() if failure else 0
         texts = [stream.read_text(errors="replace") for stream in streams]
+        texts[1] = "".join(line for line in texts[1].splitlines(True) if not line.startswith("[rank"))  # torch's log
         return Ended(statuses[0], *texts, self.control.calls() if failure else [], hits)
 
     def _be_command(self, command: str, place: Path, streams: Sequence[Path]) -> None:
