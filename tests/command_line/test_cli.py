@@ -362,3 +362,17 @@ sys.exit(mybert.__main__.main())
 @pytest.mark.parametrize(("launcher", "output"), [({}, "closed\nfinalized\n"), ({"LOCAL_RANK": "0"}, "closed\n")])
 def test_processes_of_a_launcher_end_before_the_interpreter_is_finalized(run_python, launcher, output):
     assert run_python("-c", LAUNCHED, status=3, **launcher).stdout == output
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [(KeyboardInterrupt, 130, "mybert completion: interrupted.\n"), (BrokenPipeError, 141, "")],
+)
+def test_a_command_that_is_ended_has_the_status_of_shells(error, status, said, monkeypatch, capsys):
+    def end(settings):
+        raise error
+
+    monkeypatch.setattr(type(cli.COMMANDS["completion"]), "load_function", lambda command: end)
+    monkeypatch.setattr(cli, "drop_output", lambda: None)
+    assert cli.main(["completion", "bash"]) == status
+    assert capsys.readouterr().err == said

@@ -296,3 +296,15 @@ def test_finetune_with_wrong_data_logs_nothing_before_the_error(tiny_model, tmp_
     captured = capsys.readouterr()
     assert captured.out == "" and "has only one class" in captured.err
     assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("finetune --config base", "base is a recipe of mybert pretrain; mybert finetune has no recipes."),
+        ("evaluate FOLDER --model FOLDER", "FOLDER is a folder; expected a file."),
+    ],
+)
+def test_a_file_of_another_kind_is_an_error(words, said, tmp_path, capsys):
+    assert cli.main(words.replace("FOLDER", str(tmp_path)).split()) == 2
+    assert said.replace("FOLDER", str(tmp_path)) in capsys.readouterr().err

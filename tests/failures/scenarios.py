@@ -20,7 +20,6 @@ TO_GOOGLE = "convert to-google {} out/bert_model.ckpt --allow_other_activation -
 TUNED_MODEL = "@tuned/classification"
 CLASSIFY = f"predict out @dev.tsv {QUIET}"  # reads a classifier
 COMPARE = f"compare {TUNED_MODEL} {TUNED_MODEL} --num_resamples 20 --data DATA --output out.tsv --report out.json"
-BENCH = f"bench {TUNED_MODEL} DATA --output out.md --num_sentences 4 --repeats 1"
 DEMO = "demo @text.txt @more.txt --output_dir out --pretraining_steps 2 --finetuning_epochs 0.1 --vocab_size 100"
 
 
@@ -121,14 +120,13 @@ SCENARIOS = [
         f"evaluate DATA --model {TUNED_MODEL} --output out.json --predictions_dir out --report_dir rep --use_cpu",
     ),
     of_rows("compare", f"{COMPARE} --use_cpu"),
-    of_rows("bench", BENCH),
     replaced(
         "google",
         "convert google google out --quiet",
         "convert to-google @like_google google/bert_model.ckpt --quiet",
         "convert to-bert @tuned/classification out --quiet",
     ),
-    replaced("to_google", TO_GOOGLE.format("@pretrained"), TO_GOOGLE.format("@like_google")),
+    replaced("to_google", TO_GOOGLE.format("@pretrained"), TO_GOOGLE.format("@small")),
     converted("to_bert", "convert to-bert", "@tuned/regression"),
     replaced("from_bert", "convert bert @bert out --quiet", "convert to-bert @tuned/classification out --quiet"),
     converted("onnx", "convert onnx", "@tuned/regression"),

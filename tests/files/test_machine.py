@@ -74,3 +74,14 @@ def test_describe_environment_names_the_hardware_that_is_used(monkeypatch, uses_
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Fast GPU")
     monkeypatch.setattr(machine, "usable_cores", lambda: 3)
     assert machine.describe_environment(uses_gpu)["hardware"].startswith(expected)
+
+
+def test_describe_environment_leaves_out_packages_that_are_not_installed(monkeypatch):
+    def version(package):
+        if package == "mybert":
+            raise machine.PackageNotFoundError(package)
+        return "1"
+
+    monkeypatch.setattr(machine, "version", version)
+    versions = machine.describe_environment(uses_gpu=False)["versions"]
+    assert "mybert" not in versions and versions["torch"] == "1"

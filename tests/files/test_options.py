@@ -6,7 +6,17 @@ from typing import Literal
 import pytest
 from transformers import HfArgumentParser
 
-from mybert.files.options import AT_LEAST_1, SHARE, Group, check_options, contradicting, deciding, in_lists, option
+from mybert.files.options import (
+    AT_LEAST_1,
+    SHARE,
+    Group,
+    check_options,
+    contradicting,
+    deciding,
+    in_lists,
+    option,
+    value_of_text,
+)
 from mybert.files.settings import Part
 
 
@@ -114,3 +124,17 @@ def test_contradicting_returns_replaced_options(given, gone):
 def test_transformers_parser_reads_options():
     (found,) = HfArgumentParser(Settings).parse_args_into_dataclasses(["--share", "0.25", "--count", "3"])
     assert found == Settings(share=0.25, count=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (Literal["mean", "cls"], "max", "expected one of mean, cls"),
+        (int, "1.5", "expected a number"),
+        (float | None, "much", "expected a number"),
+        (bool, "maybe", "expected a truth value"),
+    ],
+)
+def test_value_of_text_that_means_none_says_what_is_expected(kind, text, expected):
+    with pytest.raises(ValueError, match=f"^{expected}$"):
+        value_of_text(kind, text)

@@ -21,6 +21,7 @@ from mybert.files.output import (
     folder_written_beside,
     locked,
     output_to,
+    place_to_write,
     readable_disk_errors,
     reserved,
     write_json,
@@ -266,3 +267,9 @@ def test_a_mount_point_is_not_overwritten(disk):
         folder.begin({})
     with RunFolder(disk, True) as folder, pytest.raises(ValueError, match="disk is a mount point"):
         folder.begin({})
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "a\0b"])
+def test_a_name_that_would_break_a_line_is_no_place_to_write_to(name):
+    with pytest.raises(ValueError, match=r"The name of the output file, .*, contains a line break or zero byte"):
+        place_to_write(name)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mybert.files.source import InMemoryData, frame_rows, rows_of_batch
+from mybert.files.source import InMemoryData, frame_rows, rows_of_batch, with_columns
 
 pandas = pytest.importorskip("pandas", reason="data frames are pandas'")
 
@@ -50,3 +50,12 @@ def test_tables_of_pyarrow():
     rows = [{"text": text, "words": words} for text, words in zip(TEXTS, (["a"], None, []), strict=True)]
     assert list(InMemoryData("data", table).rows()) == rows_of_batch(table) == rows
     assert list(InMemoryData("data", table).column("text")) == TEXTS
+
+
+def test_a_column_that_a_table_in_memory_lacks_is_an_error():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a"]})
+    with pytest.raises(ValueError, match="The DataFrame has no 'label', only 'text'"):
+        list(frame_rows(frame, "label"))
+    with pytest.raises(ValueError, match="'label' is no column of the data frame, but in one"):
+        with_columns(frame, ["text", "label"], {})

@@ -9,7 +9,7 @@ import pytest
 
 from mybert.files import text
 from mybert.files.source import FileSource, read_rows
-from mybert.files.tables import CsvStyle, json_line, style_of, write_separated
+from mybert.files.tables import CsvStyle, json_line, style_of, value_at, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import rows_of
 from mybert.finetuning.tasks import steps
@@ -286,3 +286,36 @@ def test_read_table_with_a_long_field_finds_the_separator_and_the_style(tmp_path
     Path(path).write_text(f'text,value\n"{long}')
     with pytest.raises(ValueError, match="a quote is never closed"):
         list(read_rows(path))
+
+
+def test_value_at_of_a_part_that_is_no_object_is_a_missing_column():
+    assert value_at({"a": {"b": 1}}, "a.b") == 1
+    with pytest.raises(KeyError, match=r"a\.b"):
+        value_at({"a": 1}, "a.b")
+
+
+@pytest.mark.parametrize("column", [None, "text"])
+def test_read_rows_of_parquet_names_what_is_broken(tmp_path, column):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    latin = pyarrow.array([b"caf\xe9"], pyarrow.binary()).cast(pyarrow.string(), safe=False)
+    parquet.write_table(pyarrow.table({"text": latin}), path)
+    what = "a column" if column is None else "'text'"
+    with pytest.raises(ValueError, match=rf"a\.parquet: {what} holds bytes that are not UTF-8, after row 0"):
+        list(FileSource(path).column(column) if column else read_rows(path))
+
+
+def test_read_rows_of_parquet_with_a_broken_page_names_the_row(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a b c d"] * 1000}), path, compression="gzip", use_dictionary=False)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"\x1f\x8b")
+    content[place : place + 20] = bytes(20)
+    path.write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=r"a\.parquet .* row 0 \("):
+        read_rows(path)

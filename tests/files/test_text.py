@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from mybert.files.text import expand_paths, open_text, read_blocks
+from mybert.files.text import expand_paths, is_encoded, open_text, read_blocks
 
 TEXT = "first line\n\nzweite Zeile äöü\n세 번째 줄\n😀 last"
 LINES = TEXT.split("\n")
@@ -150,3 +150,10 @@ def test_expand_paths(tmp_path):
         expand_paths("s3://bucket/*.txt")
     with pytest.raises(ValueError, match="The name of a file to read is empty"):
         expand_paths("")
+
+
+def test_is_encoded_leaves_files_that_cannot_be_read_to_their_reader(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"text" * 1000)[:-20])
+    names = ["latin.txt", "gone.txt", "cut.gz"]
+    assert [is_encoded(tmp_path / name, "utf-8") for name in names] == [False, True, True]
