@@ -413,7 +413,8 @@ class ResumableTrainer(Trainer):
         except (Exception, KeyboardInterrupt):
             if self._unsealed is None:
                 raise
-            discard(self._unsealed)
+            if self.args.should_save:  # other processes may be writing to it
+                discard(self._unsealed)
             checkpoint = last_complete_checkpoint(self._unsealed.parent, self._needs)
             kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
             if checkpoint and not self.args.save_only_model:

@@ -32,6 +32,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -168,7 +169,9 @@ class Laboratory:
             statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         hits = self.control.disarm() if failure else 0
         texts = [stream.read_text(errors="replace") for stream in streams]
-        texts[1] = "".join(line for line in texts[1].splitlines(True) if not line.startswith("[rank"))  # torch's log
+        if port:  # without torch's log, and what the end of a group's first process makes the others say
+            lines = texts[1].splitlines(True)
+            texts[1] = "".join(line for line in lines if not line.startswith(("[rank", "mybert: interrupted")))
         return Ended(statuses[0], *texts, self.control.calls() if failure else [], hits)
 
     def _be_command(self, command: str, place: Path, streams: Sequence[Path]) -> None:
@@ -210,7 +213,10 @@ class Laboratory:
                 content = path.read_bytes()
                 key = hashlib.sha256(path.suffix.encode() + content).digest()
                 if key not in self.digests:
-                    text = content.hex() if path.suffix == ".safetensors" else self.normalize(as_text(path, content))
+                    text = content.hex()
+                    if path.suffix != ".safetensors":
+                        with suppress(ValueError):  # a file of an unfinished run that is not whole
+                            text = self.normalize(as_text(path, content))
                     self.digests[key] = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
                 found[str(name)] = self.digests[key]
         return found
