@@ -169,9 +169,8 @@ class Laboratory:
             statuses.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         hits = self.control.disarm() if failure else 0
         texts = [stream.read_text(errors="replace") for stream in streams]
-        if port:  # without torch's log, and what the end of a group's first process makes the others say
-            lines = texts[1].splitlines(True)
-            texts[1] = "".join(line for line in lines if not line.startswith(("[rank", "mybert: interrupted")))
+        if port:  # without torch's log
+            texts[1] = "".join(line for line in texts[1].splitlines(True) if line.startswith(("mybert ", "Traceback")))
         return Ended(statuses[0], *texts, self.control.calls() if failure else [], hits)
 
     def _be_command(self, command: str, place: Path, streams: Sequence[Path]) -> None:
@@ -373,14 +372,18 @@ class Sweep:
             yield f"a reader sees neither the old result nor the new one: {self._read()}"
         yield from self._violations_of_repeat(state)
 
+    def _tells_time(self, name: str) -> bool:
+        """Whether a file tells how long a training took, of which a continued run knows only a part."""
+        return self.scenario.continues and Path(name).name in ("README.md", "trainer_state.json", "ablation.json")
+
     def _violations_of_repeat(self, state: str) -> Iterator[str]:
         again = self.laboratory.run(self.scenario.command, self.place, processes=self.scenario.processes)
         errors = again.errors.replace(f"{self.laboratory.folder}/", "").strip()
         is_there = again.status == 2 and state in ("new", "mixed") and "exist" in errors
         if again.status and not is_there:
             yield f"repeated: status {again.status}, {shortened(errors)}"
-        elif self.state() != "new":
-            yield f"repeated: another result, {self.differing(self.new)}"
+        elif differing := [name for name in self.differing(self.new) if not self._tells_time(name)]:
+            yield f"repeated: another result, {differing}"
         if "Traceback" in errors:
             yield f"repeated: a traceback: {shortened(errors)}"
         if left := bookkeeping_of(self.place):
