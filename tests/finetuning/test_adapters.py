@@ -96,6 +96,10 @@ def test_yaml_and_seeds(arguments, tmp_path):
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),
         ({"rank": 8}, r"adapter.json has 'rank', which LoraConfig does not have"),
         ({"target_modules": ["nowhere"]}, r"adapter does not fit MyBertForSequenceClassification: No modules"),
+        (
+            {"layers_pattern": "layer"},
+            r"adapter\.json: When `layers_pattern` is specified, `layers_to_transform` must",
+        ),
         (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )

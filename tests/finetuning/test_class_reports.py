@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -93,6 +94,14 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
     for place, sentence in ((str(data), "is a file; expected a folder"), ("s3://bucket/report", "is an address")):
         assert main([*flags, place]) == 2
         assert sentence in capsys.readouterr().err
+
+
+def test_a_report_without_matplotlib_is_without_picture_and_says_so(run, data, tmp_path, monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    mybert.evaluate(run, data, report_dir=tmp_path / "report", use_cpu=True)
+    names = {file.name for file in (tmp_path / "report").iterdir()}
+    assert names == {"errors.tsv", "class_report.json", "class_report.txt"}
+    assert "PNG pictures need matplotlib: run pip install '.[train]' in the clone of mybert" in caplog.text
 
 
 def test_a_task_without_classes_has_errors_and_no_report_by_class(tune, tmp_path):

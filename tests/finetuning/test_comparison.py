@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import sys
 import warnings
 from collections import Counter
@@ -207,6 +208,21 @@ def test_compare_reads_numbers_in_prediction_files_as_the_models_classes(tmp_pat
     file.write_text("prediction\n" + "good\n" * 29 + "fine\n")
     with pytest.raises(ValueError, match=r"p.tsv, row 30, has the label 'fine'; expected one of 'bad', 'good'"):
         mybert.compare(model, file, str(data["sst2"]), use_cpu=True)
+
+
+def test_compare_with_numbers_that_mean_different_classes_is_an_error(
+    tmp_path, data, models, change_config, user_error
+):
+    folders = []
+    for name, order in (("one", ["bad", "good"]), ("other", ["good", "bad"])):
+        classes = {"id2label": dict(enumerate(order)), "label2id": {label: i for i, label in enumerate(order)}}
+        record = {"task": "classification", "text_column": "sentence", "max_length": 16}
+        folder = shutil.copytree(models / "sst2", tmp_path / name)
+        folders.append(change_config(folder, finetuned_for=record, **classes))
+    with user_error(
+        r"has numbers as labels, which mean different classes for .*one and .*other; expected the classes'"
+    ):
+        mybert.compare(*folders, str(data["sst2"]), use_cpu=True)
 
 
 def test_compare_rejects_what_cannot_be_compared(tmp_path, data, models, other, changed, capsys):

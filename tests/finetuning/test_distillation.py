@@ -13,6 +13,8 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertForSequenceClassification,
     DistilBertForSequenceClassification,
+    MPNetConfig,
+    MPNetModel,
     pipeline,
 )
 
@@ -39,6 +41,7 @@ from mybert.finetuning.distillation_trainer import (
     init_embeddings_from_teacher,
     relation_heads,
 )
+from mybert.finetuning.features import FeatureTagger, FeatureTaggerConfig
 from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanLoss
 from mybert.finetuning.training.plan import completed
 
@@ -427,6 +430,14 @@ def test_layer_losses_are_those_made_by_hand(tokenizer, places, dtype, tolerance
     assert LAYER_LOSSES not in student(**batch, output_hidden_states=True)
 
 
+def test_relations_of_an_encoder_without_queries_like_berts_are_an_error():
+    model = MPNetModel(MPNetConfig(vocab_size=30, **SIZE))
+    with pytest.raises(
+        ValueError, match=r"MPNetLayer has no .*query or .*q_lin; relations need models built like BERT"
+    ):
+        relation_heads(model, model)
+
+
 def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
     """Five of six heads in a width of 36: queries have a width of 30, which is not divisible by four."""
     sizes = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": len(tokenizer)}
@@ -578,6 +589,14 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
     assert torch.equal(after[others], before[others])
 
 
+def test_words_of_a_student_that_shares_none_with_its_teacher_are_an_error(folders, user_error):
+    model, known = MyBertModel.from_pretrained(folders["plain"]), MyBertTokenizer.from_pretrained(folders["plain"])
+    special = {f"{name}_token": f"<{name}>" for name in ("pad", "unk", "cls", "sep", "mask")}
+    other = MyBertTokenizer(vocab=[*special.values(), "horse"], **special)
+    with user_error("--teacher_embeddings"):
+        init_embeddings_from_teacher(model, model, other, known)
+
+
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
     settings = arguments(teacher="bert", student="tiny", train_file=labeled(), teacher_embeddings=begins)
@@ -664,6 +683,12 @@ def refusals():
             "text_column": "premise",
             "text_pair_column": "hypothesis",
         },
+        "relation_weight is 1.0; there is no such loss for multiple choice": {
+            "teacher": "choices",
+            "student": "tiny",
+            "train_file": [{"text": "a", "choices": ["cat", "dog"], "label": 0}] * 4,
+            "relation_weight": 1.0,
+        },
         "hard_label_weight is 1, so the teacher has no effect": base | {"hard_label_weight": 1},
         "hidden_state_weight is set with fsdp": base | {"hidden_state_weight": 1.0, "fsdp": True},
         "bilstm is True but a new student": base | {"bilstm": True},
@@ -682,6 +707,25 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
     with user_error(message, (ValueError, OSError)) as error:
         distill(arguments(**refusals()[message]))
     assert len(str(error.value)) < 500
+    assert not (tmp_path / "out").exists()
+
+
+def test_distill_with_a_file_without_unlabeled_texts_is_an_error(arguments, tmp_path):
+    (tmp_path / "texts.csv").write_text("text\n")
+    with pytest.raises(ValueError, match=r"texts\.csv holds no rows\."):
+        distill(
+            arguments(teacher="teacher", student="tiny", train_file=labeled(), unlabeled=str(tmp_path / "texts.csv"))
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_distill_from_a_tagger_on_frozen_features_is_an_error(arguments, tmp_path, tokenizer, folders):
+    fields = {"encoder": folders["plain"], "id2label": {0: "O", 1: "B-PET"}, "label2id": {"O": 0, "B-PET": 1}}
+    FeatureTagger(FeatureTaggerConfig(**fields, state_size=16, lstm_size=4)).save_pretrained(tmp_path / "features")
+    tokenizer.save_pretrained(tmp_path / "features")
+    rows = [{"tokens": "the cat sat", "tags": "O B-PET O"}] * 4
+    with pytest.raises(ValueError, match=r"features is a tagger on frozen features; expected a teacher whose encoder"):
+        distill(arguments(teacher=str(tmp_path / "features"), student="tiny", train_file=rows, task="tagging"))
     assert not (tmp_path / "out").exists()
 
 

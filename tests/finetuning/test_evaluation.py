@@ -66,6 +66,18 @@ def test_evaluate_an_option_of_a_model_with_predictions_is_rejected(tmp_path, rt
     assert sorted(error.value.options) == sorted([name, "predictions"])
 
 
+def test_evaluate_predictions_of_two_data_files_is_an_error(tmp_path, rte, user_error):
+    with user_error("--predictions --data"):
+        arguments(tmp_path, rte, predictions="p.tsv", data=[str(rte), "other.tsv"])
+
+
+def test_evaluate_two_data_files_of_one_name_is_an_error(tmp_path, rte, finetuned):
+    other = tmp_path / "DEV.tsv"
+    shutil.copy(rte, other)
+    with pytest.raises(ValueError, match=r"The files .*dev\.tsv, .*DEV\.tsv have the same name; expected different"):
+        evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), data=[str(rte), str(other)]))
+
+
 def test_evaluate_predictions_replace_the_model_of_a_settings_file(tmp_path, rte, finetuned, capsys):
     lines = [
         f"model: {finetuned[0]}",

@@ -46,6 +46,19 @@ def test_folds_that_cannot_be_measured_show_before_anything_is_trained(arguments
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"save_strategy": "best"}, "--folds --save_strategy"),
+        ({"features": "all", "task": "tagging", "approach": "features"}, "--folds --features"),
+    ],
+)
+def test_folds_with_what_needs_one_training_are_an_error(arguments, user_error, settings, options):
+    with user_error(options) as error:
+        arguments(**settings)
+    assert f"use either folds or {options.split('--')[-1]}." in str(error.value)
+
+
 def test_equal_texts_are_in_one_fold():
     examples = [*EXAMPLES, *EXAMPLES[:5], TextExample(EXAMPLES[0].texts, "other")]
     folds = fold_numbers(CLASSIFICATION, examples, 3, seed=1)

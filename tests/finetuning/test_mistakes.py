@@ -188,6 +188,15 @@ def test_finetune_without_scipy_or_scikit_learn_is_an_error_before_training(
         )
 
 
+@pytest.mark.parametrize("how", [{"validation_split": 0.5}, {"folds": 2}, {"max_train_samples": 2}])
+def test_finetune_on_drawn_examples_without_scikit_learn_names_what_installs_it(short_run, monkeypatch, tmp_path, how):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    rows = [("a cat", "x"), ("a dog", "y"), ("a fish", "x"), ("a tree", "y")]
+    with pytest.raises(ImportError, match=r"Drawing examples needs scikit-learn: run pip install '\.\[train\]' in"):
+        finetune(short_run(train_file=rows, **how))
+    assert not (tmp_path / "out").exists()
+
+
 def test_longest_sequence_of_a_model_without_limit_is_none():
     assert longest_sequence(XLNetConfig()) is None  # whose max_position_embeddings is -1
 

@@ -63,6 +63,28 @@ def test_predictions_that_are_quotes_are_read_as_written(tmp_path):
     assert [row.tokens for row in found] == [example.hidden for example in examples]
 
 
+def test_read_predictions_with_more_words_than_masks_is_an_error(tmp_path):
+    (tmp_path / "predictions.tsv").write_text("index\tprediction\n0\tcat dog\n")
+    with pytest.raises(ValueError, match=r"predictions\.tsv, row 1: 2 words; expected 1, one for each mask"):
+        read_predictions(
+            TASKS["fill_mask"], tmp_path / "predictions.tsv", [MaskedText("the [MASK] sat", hidden=("cat",))]
+        )
+
+
+def test_evaluate_fill_mask_with_another_number_of_words_than_masks_is_an_error(models):
+    rows = [{"text": "the [MASK] [MASK]", "label": "cat"}]
+    with pytest.raises(ValueError, match=r"row 1: 2 masks and 1 masked words; expected one word for each mask\."):
+        mybert.evaluate(models / "masked", rows, use_cpu=True)
+
+
+def test_predict_fill_mask_by_a_tokenizer_without_mask_is_an_error(tmp_path, models):
+    folder = shutil.copytree(models / "masked", tmp_path / "model")
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"mask_token": None}))
+    with pytest.raises(ValueError, match=r"The tokenizer \w+ has no mask token; expected that of a masked"):
+        mybert.predict(folder, ["the cat"])
+
+
 def test_a_mask_behind_the_longest_sequence(models, tokenizer):
     words = [WORDS[(5 * number) % len(WORDS)] for number in range(60)]
     words[2] = words[50] = "[MASK]"

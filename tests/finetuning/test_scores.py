@@ -186,6 +186,12 @@ def test_finetune_on_scores_rejects_mistakes(tune, tmp_path, rows, settings, mes
         tune(tmp_path / "out", rows, **SCORES | settings)
 
 
+def test_evaluate_scores_of_other_columns_is_an_error(folder, user_error):
+    with user_error("--label_columns") as error:
+        mybert.evaluate(folder, HOLES, label_columns=["content"], skip_empty=True, use_cpu=True)
+    assert "is content; expected content, style, as in training." in str(error.value)
+
+
 def test_finetune_on_scores_skips_rows_without_any_number(tune, tmp_path, caplog):
     caplog.set_level("INFO")
     tune(tmp_path / "out", [*HOLES, {"text": "a", "content": None, "style": ""}], skip_empty=True, **SCORES)

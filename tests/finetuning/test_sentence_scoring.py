@@ -215,11 +215,13 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
     (tmp_path / "empty.csv").write_text("good,bad\nthe cat,\n")
     (tmp_path / "control.csv").write_text("good,bad\nthe cat,a cat\na dog,\x01\n")
     (tmp_path / "texts.txt").write_text("the cat\n")
+    (tmp_path / "header.csv").write_text("good,bad\n")
     (tmp_path / "mixed.txt").write_text("the cat\na cat ||| a dog\n")
     output = tmp_path / "out.csv"
     for words, message in (
         ((model, "labels.csv", "--label_column", "label"), "labels.csv, row 2: '2' as label; expected 0 and 1"),
         ((model, "labels.csv", "--text_column", "text"), "no column 'text'; its columns are 'sentence', 'label'"),
+        ((model, "header.csv"), "header.csv holds no rows."),
         ((model, "empty.csv"), "empty.csv, row 1: an empty bad; expected a text."),
         ((model, "control.csv"), "control.csv, row 2: '\\x01' has no tokens; expected a sentence."),
         ((model, "mixed.txt"), "mixed.txt has no column 'text_pair' in row 1"),

@@ -71,6 +71,8 @@ WRITTEN_LIST = r"expected a list \(.jsonl, .parquet\), or text without \[ and \]
         ("tagging", {"tokens": "['EU', 'rejects']", "tags": "['NOUN', 'VERB']"}, WRITTEN_LIST),
         ("tagging", {"tokens": ["EU", "rejects"], "tags": "['NOUN' 'VERB']"}, WRITTEN_LIST),
         ("tagging", {"tokens": ["a", "b"], "tags": ["X", " "]}, "row 1: an empty tag"),
+        ("tagging", {"tokens": 3, "tags": "X"}, "row 1: '3' as tokens; expected a list of words"),
+        ("tagging", {"tokens": ["a", None], "tags": "X X"}, r"row 1: .* as tokens; expected a list of words"),
         ("multiple_choice", {"text": "a", "choices": ["a", "b"], "label": "4"}, "row 1: '4' as label; .* 0 to 1"),
         ("multiple_choice", {"text": "a", "choices": ["a"], "label": 0}, "row 1: 1 choices"),
         ("multiple_choice", {"text": "a", "choices": "a", "label": 0}, "row 1: 'a' as choices"),
@@ -321,6 +323,18 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
         assert [example.label for example in data.examples] == [{"animal", "small"}, {"small"}]
 
 
+def test_several_labels_with_a_separator_and_a_column_for_each_is_an_error(user_error):
+    with user_error("--label_separator --label_column"):
+        replace(TASKS["multilabel"], label_separator=";", label_columns=("animal", "small"))
+
+
+def test_read_examples_of_rows_that_are_all_empty_is_an_error(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("text,label\na cat,\n,x\n")
+    with pytest.raises(ValueError, match=r"t\.csv has 2 rows, and none with both text and label\."):
+        read_examples(TASKS["classification"], path, skip_empty=True)
+
+
 def test_several_labels_where_none_holds():
     task = TASKS["multilabel"]
     examples = examples_of(task, *[{"text": "a", "labels": []}, {"text": "b", "labels": None}])
@@ -445,6 +459,23 @@ def test_every_word_is_tagged_once_at_every_length(tokenizer, max_length, contex
     assert task.measures(predictions, SENTENCES).scores()["f1"] == 1.0
     write_predictions(task, predictions, SENTENCES, tmp_path)
     assert read_predictions(task, tmp_path / "predictions.conll", SENTENCES) == predictions
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("cats\tO\n", r"predictions\.conll has 1 sentences; expected 3\."),
+        ("cats\n\ndogs\n\na\n", r"predictions\.conll has only one column; expected words and tags\."),
+        (
+            "cats\tO\nsat\tO\n\nhorses\tO\nate\tO\n\na\tO\n",
+            r"predictions\.conll has other words in sentence 1 than the data: 'cats sat' in place of 'cats sat on",
+        ),
+    ],
+)
+def test_read_predictions_of_other_sentences_is_an_error(tmp_path, lines, message):
+    (tmp_path / "predictions.conll").write_text(lines)
+    with pytest.raises(ValueError, match=message):
+        read_predictions(TASKS["ner"], tmp_path / "predictions.conll", SENTENCES)
 
 
 def test_windows_of_tags():
@@ -737,6 +768,15 @@ def test_predictions_count_as_they_stand(tmp_path):
         "exact_match": 50.0,
         "f1": 50.0,
     }
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_read_predictions_with_an_empty_one_is_an_error(tmp_path, task):
+    examples = examples_of(task, *[{"text": "a", "label": "1", "score": "1"}] * 2)
+    path = tmp_path / "predictions.tsv"
+    path.write_text("index\tprediction\n0\t1\n1\t\n")
+    with pytest.raises(ValueError, match=r"predictions\.tsv, row 2: an empty prediction; expected one for each"):
+        read_predictions(TASKS[task], path, examples)
 
 
 @pytest.mark.parametrize(

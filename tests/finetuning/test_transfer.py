@@ -11,6 +11,8 @@ from safetensors.torch import load_file
 from transformers import (
     AutoModelForSequenceClassification,
     DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
     PreTrainedModel,
     TrainerCallback,
 )
@@ -96,6 +98,22 @@ def test_learning_rates_by_layer_and_of_word_embeddings(deep, decay, factor):
         weight_decay = 0.0 if "LayerNorm" in name or name.endswith("bias") else 0.01
         assert found[id(parameter)] == (pytest.approx(rate), weight_decay), name
     assert len(layerwise_groups(model, 1e-3, 1.0, 0.01)) == 2
+
+
+def test_layers_of_an_encoder_unlike_bert_are_an_error():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = ModernBertModel(ModernBertConfig(vocab_size=30, pad_token_id=0, **sizes))
+    with pytest.raises(ValueError, match=r"ModernBertModel has no encoder\.layer or transformer\.layer; this needs a"):
+        freeze_layers(model, 1)
+
+
+def test_a_bilstm_on_another_encoder_is_an_error(tmp_path, arguments, tiny_model):
+    model = tiny_model(tmp_path / "distil", DistilBertModel, hidden_dim=16)
+    with pytest.raises(
+        ValueError, match=r"distil is of type distilbert; a BiLSTM can only be put on bert and mybert\."
+    ):
+        finetune(arguments(model=str(model), bilstm=True))
+    assert not (tmp_path / "out").exists()
 
 
 def test_top_layers_begin_anew(deep, user_error):
