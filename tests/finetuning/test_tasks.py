@@ -478,6 +478,12 @@ def test_read_predictions_of_other_sentences_is_an_error(tmp_path, lines, messag
         read_predictions(TASKS["ner"], tmp_path / "predictions.conll", SENTENCES)
 
 
+def test_encode_tags_in_sequences_without_space_for_a_word_is_an_error(tokenizer, user_error):
+    with user_error("--max_length") as error:
+        replace(TASKS["ner"], max_length=2).encode(SENTENCES, TAGS, tokenizer, "x")
+    assert "expected at least 3" in str(error.value)
+
+
 def test_windows_of_tags():
     assert tag_windows(10, 20, 10, 20, 12) == [TagWindow(10, 20, 10, 20)]
     assert tag_windows(10, 20, 0, 40, 14) == [TagWindow(8, 22, 10, 20)]
