@@ -246,7 +246,7 @@ def test_training_length_of_a_linear_probe_has_no_steps(short_run, settings, tra
     ("settings", "epochs", "why"),
     [
         ({}, 3, "default of classification"),
-        ({"task": "ner", "approach": "features"}, 20, "for a tagger on features"),
+        ({"task": "ner", "approach": "features"}, 20, "for the approach features"),
         ({"num_train_epochs": 4}, 4, ""),
     ],
 )
