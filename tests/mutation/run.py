@@ -75,7 +75,7 @@ TESTS = {  # module -> the most direct of the tests in its folder
     "conversion/tensorflow/*.py": "tensor_bundle hostile_files google_checkpoints",
     "runs/optimizers.py": "optimizers",
     "finetuning/training/plan.py": "contrastive learning_rates training_steps finetune evaluation",
-    "finetuning/tasks/losses.py": "distillation samples long_texts rare_labels",
+    "finetuning/tasks/losses.py": "contrastive distillation samples long_texts rare_labels",
     "files/settings.py": "choices options",
     "files/choices.py": "choices",
 }
