@@ -1,8 +1,8 @@
 """Many calls, many rows and many threads: equal results, and memory that stays where it is.
 
-    python -m mybert.benchmarks.load calls my-classifier texts.txt --number 10000
-    python -m mybert.benchmarks.load rows my-classifier texts.txt --number 1000000
-    python -m mybert.benchmarks.load threads my-classifier texts.txt --number 100000
+    python -m mybert.benchmarks.load calls my-classifier texts.txt --size 10000
+    python -m mybert.benchmarks.load rows my-classifier texts.txt --size 1000000
+    python -m mybert.benchmarks.load threads my-classifier texts.txt --size 100000
 
 - `calls`: `predict` in one process, a text at a time, from the model folder each time. The labels must be those of one
   call with all texts; memory is the resident set after a tenth of the calls and after all of them.
@@ -35,26 +35,25 @@ from .harness import count, flag, read_lines, script, text_files
 THREADS = 8
 
 
-def measure_calls(model: str, texts: list[str], number: int, folder: Path) -> None:
+def measure_calls(model: str, texts: list[str], calls: int, folder: Path) -> None:
     """Predict a text at a time."""
     expected = [answer["label"] for answer in predict(model, texts)]
     sizes, start = [], time.perf_counter()
-    for index in range(number):
-        place = index % len(texts)
-        assert predict(model, [texts[place]])[0]["label"] == expected[place], texts[place]
-        if index + 1 in (number // 10, number):
+    for call, (text, label) in enumerate(islice(cycle(zip(texts, expected, strict=True)), calls), 1):
+        assert predict(model, [text])[0]["label"] == label, text
+        if call in (calls // 10, calls):
             sizes.append(memory("VmRSS"))
     seconds = time.perf_counter() - start
     print(heading("calls", "calls a second", "MiB after a tenth", "MiB at the end"))
-    print(row(f"{number:,}", f"{number / seconds:.1f}", *(f"{size:,.0f}" for size in sizes)))
+    print(row(f"{calls:,}", f"{calls / seconds:.1f}", *(f"{size:,.0f}" for size in sizes)))
 
 
-def write_table(path: Path, texts: list[str], number: int) -> None:
+def write_table(path: Path, texts: list[str], rows: int) -> None:
     """A table of numbered texts."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["id", "text"])
-        writer.writerows((index, f"{text} {index}") for index, text in enumerate(islice(cycle(texts), number)))
+        writer.writerows((index, f"{text} {index}") for index, text in enumerate(islice(cycle(texts), rows)))
 
 
 def run_predict(model: str, table: Path, output: Path, limit: float = float("inf")) -> tuple[float, float]:
@@ -73,10 +72,10 @@ def run_predict(model: str, table: Path, output: Path, limit: float = float("inf
     return time.perf_counter() - start, peak
 
 
-def measure_rows(model: str, texts: list[str], number: int, folder: Path) -> None:
+def measure_rows(model: str, texts: list[str], rows: int, folder: Path) -> None:
     """Predict a table, and again with a kill in the middle."""
     print(heading("rows", "seconds", "rows a second", "peak MiB"))
-    for size in (number // 10, number):
+    for size in (rows // 10, rows):
         table, whole = folder / f"{size}.csv", folder / f"{size}_whole.csv"
         write_table(table, texts, size)
         seconds, peak = run_predict(model, table, whole)
@@ -89,21 +88,21 @@ def measure_rows(model: str, texts: list[str], number: int, folder: Path) -> Non
     print(f"\nKilled after {seconds / 2:.1f} seconds and repeated: {rest:.1f} seconds more, equal byte for byte.")
 
 
-def measure_threads(model: str, texts: list[str], number: int, folder: Path) -> None:
+def measure_threads(model: str, texts: list[str], calls: int, folder: Path) -> None:
     """Call one pipeline in several threads."""
     classify: Any = pipeline("text-classification", model=model)
     expected = [answer["label"] for answer in map(classify, texts) for answer in answer]
     before = memory("VmRSS")
 
-    def is_equal(index: int) -> bool:
-        place = index % len(texts)
-        return bool(classify(texts[place])[0]["label"] == expected[place])
+    def is_equal(text: str, label: str) -> bool:
+        return bool(classify(text)[0]["label"] == label)
 
+    pairs = islice(cycle(zip(texts, expected, strict=True)), calls)
     with ThreadPoolExecutor(THREADS) as pool:
-        seconds, equal = timed(lambda: sum(pool.map(is_equal, range(number))))
-    assert equal == number, f"{number - equal} labels differ"
+        seconds, equal = timed(lambda: sum(pool.map(is_equal, *zip(*pairs, strict=True))))
+    assert equal == calls, f"{calls - equal} labels differ"
     print(heading("texts", "threads", "texts a second", "MiB before", "MiB at the end"))
-    print(row(f"{number:,}", THREADS, f"{number / seconds:,.0f}", f"{before:,.0f}", f"{memory('VmRSS'):,.0f}"))
+    print(row(f"{calls:,}", THREADS, f"{calls / seconds:,.0f}", f"{before:,.0f}", f"{memory('VmRSS'):,.0f}"))
 
 
 MEASURES = {"calls": measure_calls, "rows": measure_rows, "threads": measure_threads}
@@ -113,13 +112,13 @@ MEASURES = {"calls": measure_calls, "rows": measure_rows, "threads": measure_thr
     flag("what", choices=MEASURES),
     flag("model", help="folder of a classifier"),
     flag("texts", nargs="+", help="text files, a text in each line"),
-    flag("--number", type=count, required=True, help="calls, rows or texts"),
+    flag("--size", type=count, required=True, help="calls, rows or texts"),
 )
 def main(arguments: argparse.Namespace) -> None:
     """Measure one of the three."""
     texts = [line for line in read_lines(text_files(arguments.texts)) if line][:1000]
     with tempfile.TemporaryDirectory() as folder:
-        MEASURES[arguments.what](arguments.model, texts, arguments.number, Path(folder))
+        MEASURES[arguments.what](arguments.model, texts, arguments.size, Path(folder))
 
 
 if __name__ == "__main__":

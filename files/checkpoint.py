@@ -287,9 +287,11 @@ class Checkpoint:
 
 def open_safetensors(path: Path, framework: str) -> Any:
     """`safe_open`, but a file that cannot be opened raises the system's error: safetensors calls each one missing."""
-    path.open("rb").close()
     try:
         return safe_open(path, framework=framework)
+    except FileNotFoundError:
+        path.open("rb").close()  # raises why
+        raise
     except RuntimeError as error:  # torch's, which maps it
         raise OSError(f"{path} cannot be read: {error}.") from error
 

@@ -38,8 +38,8 @@ from .moves import (
 from .processes import interrupts_delayed
 from .text import file_of
 
-# torch.save reports a full disk as a RuntimeError of its writer.
-_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+# torch.save reports a full disk, or a folder that another process has deleted, as a RuntimeError.
+_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error", "Parent directory")
 # safetensors and tokenizers, which raises bare `Exception`s, report errors of the operating system as text.
 _MARKS_OF_RUST = ("os error", "I/O error")
 _NO_SPACE = "No space left"

@@ -509,12 +509,12 @@ class _SealCheckpoint(TrainerCallback):
             complete = [path for path in later if missing_from_checkpoint(path, trainer._needs) is None]
             for attempt in set(later) - set(complete):
                 discard(Path(attempt))  # left by a call that did not complete it
-            if (self._limit or 0) > 0:
+            if (limit := self._limit or 0) > 0:
                 # Complete ones belong to another run in this folder; the one just written must count as the newest.
                 checkpoints = sort_checkpoints(str(checkpoint.parent), use_mtime=bool(complete))
                 best = [str(Path(state.best_model_checkpoint))] if state.best_model_checkpoint else []
                 kept = {*checkpoints[-1:], *best}
-                surplus = len(checkpoints) - max(self._limit or 0, len(kept))
+                surplus = len(checkpoints) - max(limit, len(kept))
                 # transformers' `rotate_checkpoints` does not say what it could not delete.
                 for earlier in [path for path in checkpoints if path not in kept][: max(0, surplus)]:
                     discard(Path(earlier))

@@ -155,14 +155,14 @@ def test_few_labels_measures_each_draw_once(run, tmp_path, tiny_model):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "number", "expected"),
+    ("what", "size", "expected"),
     [("calls", 20, "| 20 | "), ("rows", 30_000, "equal byte for byte."), ("threads", 100, "| 100 | 8 | ")],
 )
-def test_load_finds_equal_results(what, number, expected, run, tmp_path, tiny_model):
+def test_load_finds_equal_results(what, size, expected, run, tmp_path, tiny_model):
     model = tiny_model(tmp_path / "model", MyBertForSequenceClassification)
     texts = tmp_path / "texts.txt"
     texts.write_text("the cat sat\na dog ate bread\nit was happy\n")
-    assert expected in run("load", what, model, texts, "--number", number)
+    assert expected in run("load", what, model, texts, "--size", size)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Let each call of a command that changes the disk fail in turn, and look at what is left (Linux, a C compiler).
 
-    PYTHONPATH=.. python tests/failures/sweep.py [SCENARIO ...] [--failures error kill ...] [--every 3]
+    PYTHONPATH=.. python tests/failures/sweep.py [SCENARIO ...] [--failures error kill ...] [--most 5]
 
 The scenarios are commands (`scenarios.py`) that replace an earlier result or make a first one. For each failure, the
 command runs with it at the first counted call, at the second one, and so on (of many equal calls in a row: at the
@@ -254,7 +254,7 @@ def bookkeeping_of(place: Path) -> list[str]:
     return [str(path.relative_to(place)) for path in sorted(place.rglob("*")) if is_bookkeeping(path)]
 
 
-def points(calls: Sequence[tuple[str, bool, str]], failure: Failure, every: int, first: int) -> list[int]:
+def points(calls: Sequence[tuple[str, bool, str]], failure: Failure) -> list[int]:
     """The numbers of the calls at which a failure happens; of equal calls in a row four."""
     chosen, start = [], 0
     while start < len(calls):
@@ -263,12 +263,11 @@ def points(calls: Sequence[tuple[str, bool, str]], failure: Failure, every: int,
             end += 1
         chosen += sorted({start, min(start + 1, end), (start + end) // 2, end})
         start = end + 1
-    possible = [
-        at
+    return [
+        at + 1
         for at in chosen
         if (calls[at][1] or failure.action != FILL) and (not failure.calls or calls[at][0] in failure.calls)
     ]
-    return [at + 1 for at in possible[first % every :: every]]
 
 
 class Sweep:
@@ -319,12 +318,12 @@ class Sweep:
         found = self.laboratory.contents(self.place)
         return sorted(key for key in {*found, *result} - self.variable if found.get(key) != result.get(key))
 
-    def fail(self, name: str, every: int, most: float) -> None:
+    def fail(self, name: str, most: float) -> None:
         """Let a failure happen at the calls, in turn."""
         failure, scenario = FAILURES[name], self.scenario
         make(self.place, self.template)
         calls = self.laboratory.run(scenario.command, self.place, failure, 0, scenario.processes).calls
-        chosen = points(calls, failure, every, len(scenario.name) + len(name))
+        chosen = points(calls, failure)
         if len(chosen) > most:
             chosen = [chosen[int(index * len(chosen) / most)] for index in range(int(most))]
         for at in chosen:
@@ -407,7 +406,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("scenarios", nargs="*", help="all if none is named")
     parser.add_argument("--failures", nargs="+", choices=FAILURES, default=list(FAILURES))
-    parser.add_argument("--every", type=int, default=1, help="only each n-th call")
     parser.add_argument("--most", type=float, default=float("inf"), help="calls of a scenario with one failure")
     parser.add_argument("--calls", action="store_true", help="only list the calls that change the disk")
     arguments = parser.parse_args()
@@ -445,7 +443,7 @@ def main() -> int:
                 print(*(f"{at} {call[0]} {sweep._short(call[2])}" for at, call in enumerate(ended.calls, 1)), sep="\n")
                 continue
             for name in arguments.failures:
-                sweep.fail(name, arguments.every, arguments.most)
+                sweep.fail(name, arguments.most)
             violations += len(sweep.violations)
             counts = ", ".join(f"{count} {name}" for name, count in sweep.points.items())
             cells = scenario.name, sweep.points.total(), counts, sweep.mixed, len(sweep.violations)

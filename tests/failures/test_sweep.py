@@ -79,8 +79,8 @@ class Careless(sweep.Laboratory):
 laboratory = Careless(Path({scratch!r}))
 for flag in ("honest", "silent"):
     found = sweep.Sweep(laboratory, sweep.Scenario("careless", f"a new {{flag}}", ["old"]))
-    found.fail("error", 1, 10)
-    found.fail("kill", 1, 10)
+    found.fail("error", 10)
+    found.fail("kill", 10)
 """
 
 

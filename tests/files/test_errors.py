@@ -32,6 +32,10 @@ def test_message_of_is_a_wording_if_there_is_one():
             RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:1921"),
             "another process of this run has ended; its message says why.",
         ),
+        (
+            RuntimeError("NCCL error: remote process exited or there was a network error"),
+            "another process of this run",
+        ),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "not enough memory (DefaultCPUAllocator"),
         (MemoryError(), "not enough memory (an allocation failed)."),
         (OSError(28, "No space left on device", "x"), "x: the disk is full."),

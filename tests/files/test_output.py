@@ -273,3 +273,8 @@ def test_a_mount_point_is_not_overwritten(disk):
 def test_a_name_that_would_break_a_line_is_no_place_to_write_to(name):
     with pytest.raises(ValueError, match=r"The name of the output file, .*, contains a line break or zero byte"):
         place_to_write(name)
+
+
+def test_readable_disk_errors_of_a_folder_that_another_process_has_deleted(tmp_path):
+    with pytest.raises(OSError, match="x could not be written"), readable_disk_errors(tmp_path / "x"):
+        torch.save({}, tmp_path / "gone" / "x")
