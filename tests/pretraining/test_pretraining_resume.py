@@ -79,11 +79,10 @@ elif moment.startswith("optimizer"):
 elif moment.startswith("before the seal"):
     run_trainer.seal_checkpoint = kill
 elif moment.startswith("deleting"):
-    def rotate(folder, limit, best, use_mtime):
-        oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
-        (Path(oldest) / "model.safetensors").unlink()
+    def discard(checkpoint):
+        (checkpoint / "model.safetensors").unlink()
         kill()
-    run_trainer.rotate_checkpoints = rotate
+    run_trainer.discard = discard
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":
