@@ -141,6 +141,8 @@ EMPTY = wire.field(1, 1) + wire.field(2, dims(0))
         ((wire.field(1, 1), wire.field(2, dims(NEGATIVE))), "negative dimension"),
         ((wire.field(1, 1), wire.field(2, dims(HUGE, HUGE))), "overflows"),
         ((wire.field(1, 1), wire.field(2, dims(0, HUGE, HUGE))), "overflows"),
+        ((wire.field(1, 1), wire.field(2, dims(HUGE // 2))), "overflows"),
+        ((wire.field(1, 1), wire.field(2, dims(HUGE // 2 - 1))), f"needs {(1 << 63) - 4} bytes"),
         ((wire.field(1, 1), wire.field(2, dims(*[1] * 33))), "33 dimensions"),
         ((wire.field(1, 1), wire.field(2, b"\x18\x01")), "rank is unknown"),
         ((wire.field(1, 1), wire.field(3, 5), wire.field(5, 4)), "data file 5"),

@@ -306,3 +306,18 @@ def test_best_checkpoint_is_kept_where_it_is_saved_as_often_as_evaluated(
     plan = completed(plan, plan.task, 7, {"": None})
     assert plan.training.load_best_model_at_end is keeps_best
     assert ("the last model is kept, not the best" in caplog.text) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"approach": "linear_probe"}, "for the approach linear_probe"),
+        ({"approach": "linear_probe", "pooling": "mean"}, None),
+        ({"approach": "linear_probe", "pooling": "cls"}, None),
+        ({}, None),
+    ],
+)
+def test_pooling_is_a_decision_where_it_is_not_what_was_asked_for(short_run, settings, reason):
+    plan = plan_finetuning(short_run(train_file=DATA["classification"], **settings))
+    decision = completed(plan, plan.task, 7, {}).decisions.get("pooling")
+    assert decision == (None if reason is None else ("mean", reason))

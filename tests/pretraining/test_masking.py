@@ -137,6 +137,9 @@ def test_words_do_not_reach_across_special_tokens(unit):
     ids = np.array([2, 10, 700, 3])
     _, labels = mask(ids, MaskingRates(masking_unit=unit), generator, is_continuation=ids >= 600)
     assert (labels == -100).all()
+    ids = np.array([700, 3])  # so it does at the beginning
+    _, labels = mask(ids, MaskingRates(masking_unit=unit), generator, is_continuation=ids >= 600)
+    assert labels.tolist() == [700, -100]
 
 
 def test_spans_end_at_special_tokens():
