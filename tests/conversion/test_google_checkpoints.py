@@ -26,6 +26,7 @@ from mybert.conversion import (
     write_tensor_bundle,
 )
 from mybert.conversion.google_source import open_source
+from mybert.conversion.tensorflow.tensor_bundle import SUFFIX
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TF1, TF2 = FIXTURES / "google_tf1", FIXTURES / "google_tf2"
@@ -161,6 +162,31 @@ def test_a_tf2_checkpoint_without_object_graph(tmp_path, copy_checkpoint):
         compare(model, reference_of(TF2 / encoder), {"pooler_output": "pooled_output"})
 
 
+@pytest.mark.parametrize(
+    ("number", "shape", "message"),
+    [
+        (0, (211,), "_embedding_layer/embeddings has shape .211,.; expected 2 sizes"),
+        (11, (4, 9, 32), "the shapes contradict each other: .*'hidden_size': 32"),
+    ],
+)
+def test_shapes_from_which_no_configuration_follows_are_errors(tmp_path, copy_checkpoint, number, shape, message):
+    changed = {f"variables/{number}{SUFFIX}": np.ones(shape, np.float32)}
+    folder = copy_checkpoint(TF2 / "saved_model", tmp_path / "source", **changed)
+    with pytest.raises(ValueError, match=message):
+        convert_google_checkpoint(folder, tmp_path / "model")
+
+
+def test_a_checkpoint_of_two_encoders_is_an_error(tmp_path):
+    names = [
+        f"{encoder}/{layer}/x{SUFFIX}"
+        for encoder in "ab"
+        for layer in ("_transformer_layers", "_embedding_norm_layer")
+    ]
+    write_tensor_bundle(tmp_path / "m", dict.fromkeys(names, np.float32(1)))
+    with pytest.raises(ValueError, match="it holds 2 encoders; expected one"):
+        convert_google_checkpoint(tmp_path / "m", tmp_path / "model")
+
+
 # --- heads -----------------------------------------------------------------------------------------------------------
 
 
@@ -266,6 +292,10 @@ def test_there_is_no_optimizer_state(tmp_path):
         load_optimizer_state(tmp_path / "model", model, optimizer)
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_optimizer_state(tmp_path / "nothing", model, optimizer)
+    file = tmp_path / "model" / "optimizer.safetensors"
+    save_file(load_file(file), file, {"step": "some"})
+    with pytest.raises(ValueError, match="the step is 'some'; expected a number"):
+        load_optimizer_state(file, model, optimizer)
 
 
 # --- every variable is accounted for ---------------------------------------------------------------------------------

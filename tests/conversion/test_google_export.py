@@ -205,6 +205,13 @@ def test_half_precision_is_widened(tmp_path, save_model):
     assert np.array_equal(bundle["bert/pooler/dense/kernel"], weight.float().numpy().T)
 
 
+def leave_out(folder, name):
+    """Save a model's weights without one."""
+    weights = load_file(folder / "model.safetensors")
+    del weights[name]
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -213,10 +220,12 @@ def test_half_precision_is_widened(tmp_path, save_model):
         (lambda f, change: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
         (lambda f, change: change(f, architectures=None), "architectures in config.json is None"),
         (lambda f, change: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, but"),
+        (lambda f, change: change(f, num_attention_heads=3), "config.json: .*hidden_size"),
+        (lambda f, change: leave_out(f, "classifier.bias"), "1 parameters are missing, classifier.bias"),
     ],
 )
 def test_broken_model_folders(tmp_path, spoil, message, save_model, change_config):
-    save_model(tmp_path / "model", "encoder")
+    save_model(tmp_path / "model", "sequence-classification")
     spoil(tmp_path / "model", change_config)
     with pytest.raises((FileNotFoundError, ValueError), match=message):
         export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")

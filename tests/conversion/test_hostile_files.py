@@ -204,7 +204,7 @@ def test_missing_and_truncated_files(small):
         read_tensor_bundle(small.with_name("nothing"))
 
 
-def rebuild(table, change):
+def rebuild(table, change, after_handle=b""):
     """Change the only data block of a table and correct all checksums and handles."""
     footer = table[-48:]
     meta, at = wire._read_handle(footer, 0)
@@ -217,7 +217,7 @@ def rebuild(table, change):
         out.extend(block + kind + wire.masked_crc(block + kind).to_bytes(4, "little"))
         return handle
 
-    content = append(*change(table[: meta[0] - 5]))
+    content = append(*change(table[: meta[0] - 5])) + after_handle
     empty = append(table[meta[0] : meta[0] + meta[1]])
     entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content + b"\0\0\0\0\1\0\0\0"
     handles = empty + append(entry)
@@ -249,6 +249,7 @@ def rebuilt(change):
         (rebuilt(lambda block: (block_of((0, b"a", b""), (0, b"a", b"")),)), "must increase"),
         (rebuilt(lambda block: (block_of((0, b"zzz", b"")),)), "must increase"),
         (rebuilt(lambda block: (block, b"\1")), "type 1; expected 0"),
+        (lambda table: rebuild(table, lambda block: (block,), b"more"), "handle is followed by other bytes"),
     ],
 )
 def test_broken_tables_of_an_index(small, change, message):
