@@ -359,6 +359,7 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
     tasks = {}
     for task, outcome in outcomes.items():
         tasks[task] = {
+            "metric": outcome.metric,
             "score": outcome.score,
             "standard_error": outcome.standard_error,
             "chosen": outcome.chosen,

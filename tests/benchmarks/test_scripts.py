@@ -153,6 +153,38 @@ def test_few_labels_measures_each_draw_once(run, tmp_path, tiny_model):
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
 
 
+def write_suite(folder, **tasks):
+    """The report of a suite: by task, the metric, its full score, and the scores of the seeds."""
+    report = {"average": 0.5, "tasks": {}}
+    for task, (metric, full, scores) in tasks.items():
+        mean = sum(scores) / len(scores)
+        by_seed = {str(42 + number): {metric: score, "loss": 1.0} for number, score in enumerate(scores)}
+        metrics = {metric: scores[0], "mean": {metric: mean}, "seeds": by_seed}
+        report["tasks"][task] = {"metric": metric, "score": mean / full, "metrics": metrics}
+    folder.mkdir()
+    (folder / "suite.json").write_text(json.dumps(report))
+    return folder
+
+
+def test_scores_over_seeds_are_compared_in_pairs(run, tmp_path):
+    first = write_suite(tmp_path / "a", cola=("matthews", 1, [0.21, 0.33]), squad=("f1", 100, [60.0, 62.0]))
+    second = write_suite(tmp_path / "b", cola=("matthews", 1, [0.20, 0.30]), squad=("f1", 100, [60.0, 62.0]))
+    shown = run("scores_over_seeds", first, second)
+    # A difference of 2 ± 1 with one degree of freedom: p = 1 - 2 arctan(2) / pi
+    assert "| cola | matthews | 2 | 27.00 ± 6.00 | 25.00 ± 5.00 | 2.00 ± 1.00 | 0.30 |" in shown
+    assert "| squad | f1 | 2 | 61.00 ± 1.00 | 61.00 ± 1.00 | 0.00 ± 0.00 |  |" in shown
+    assert "| mean |  | 2 |  |  | 1.00 ± 0.50 | 0.30 |" in shown
+
+
+def test_scores_over_seeds_of_other_tasks_or_one_seed_are_errors(run, tmp_path, capsys):
+    scores = {"a": [0.1, 0.2], "b": [0.1, 0.2, 0.3], "c": [0.1]}
+    folders = {name: write_suite(tmp_path / name, t=("accuracy", 1, values)) for name, values in scores.items()}
+    for names, message in (("ab", "differ in tasks or seeds"), ("ac", "one seed for t; expected several")):
+        with pytest.raises(SystemExit):
+            run("scores_over_seeds", *(folders[name] for name in names))
+        assert message in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "size", "expected"),
