@@ -255,18 +255,18 @@ FITTED_HEADS = (LinearProbe.name, Contrastive.name)
 
 @dataclass(frozen=True, kw_only=True)
 class Best(LayersInTurn):
-    """The best of fine-tuning, linear probe and contrastive training, by cross-validation."""
+    """Contrastive training, or another approach that is better for sure, by cross-validation."""
 
     name: ClassVar[str] = "auto"
-    compared: ClassVar[tuple[type, ...]] = (FineTune, LinearProbe, Contrastive)
+    compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)  # the first if in doubt
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfHeads(Frozen):
-    """The better of a fine-tuned head and a linear probe, by cross-validation."""
+    """A linear probe, or a fine-tuned head if that is better for sure, by cross-validation."""
 
     name: ClassVar[str] = "auto"
-    compared: ClassVar[tuple[type, ...]] = (FineTune, LinearProbe)
+    compared: ClassVar[tuple[type, ...]] = (LinearProbe, FineTune)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,7 +409,7 @@ class FinetuneSettings(TaskTrainingSettings):
             "finetune",
             "'finetune' trains the whole model; for few labels, 'linear_probe' fits a linear head to frozen vectors "
             "of texts, 'contrastive' first trains these vectors on pairs of equal and unequal labels, and 'auto' "
-            "keeps the best of the three by cross-validation; 'features' trains a BiLSTM tagger on frozen features "
+            "compares the three by cross-validation; 'features' trains a BiLSTM tagger on frozen features "
             "(paper, section 5.3).",
             group=Group.FEATURES,
             decides=True,

@@ -89,21 +89,31 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 def better_approach(
     folds: Sequence[Training], plan: FinetunePlan
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
-    """The folds of the approach with the best mean; mean and standard error of each approach, which are logged."""
+    """The folds of the approach that is kept; mean and standard error of each approach, which are logged.
+
+    The first one is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
+    """
     metric = plan.metric
     parts: dict[str, list[Training]] = {}
     for fold in folds:
         parts.setdefault(fold.approach, []).append(fold)
     scores = {name: np.array([fold.metrics[metric] for fold in part]) for name, part in parts.items()}
-    table = {
-        name: {metric: float(values.mean()), "standard error": float(values.std(ddof=1) / np.sqrt(len(values)))}
-        for name, values in scores.items()
-    }
-    best = (max if plan.training.greater_is_better else min)(table, key=lambda name: table[name][metric])
-    lines = [f"  {name:<12}  {row[metric]:.4g} ± {row['standard error']:.2g}" for name, row in table.items()]
-    lines.append(f"  kept: {best}")
-    logger.info("%s by approach, mean and standard error:\n%s", metric, "\n".join(lines))
-    return parts[best], table
+    means = {name: _mean_and_error(values) for name, values in scores.items()}
+    first, *others = scores
+    sign = 1 if plan.training.greater_is_better else -1
+    gains = {name: _mean_and_error(sign * (scores[name] - scores[first])) for name in others}  # in equal folds
+    kept = max(
+        (name for name, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=first
+    )
+    lines = [f"  {name:<12}  {mean:.4g} ± {error:.2g}" for name, (mean, error) in means.items()]
+    why = "others are not better by two standard errors" if kept == first else "better by two standard errors"
+    logger.info("%s by approach, mean and standard error:\n%s\n  kept: %s, %s", metric, "\n".join(lines), kept, why)
+    return parts[kept], {name: {metric: mean, "standard error": error} for name, (mean, error) in means.items()}
+
+
+def _mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def fold_of(run: TaskRun, settings: FinetuneSettings, number: int) -> TaskRun:
