@@ -1,9 +1,9 @@
 """Whether two ways to fine-tune have equal scores: two suites over the same seeds, and a paired test.
 
-    mybert glue all-MiniLM-L6-v2 --suite short --only cola sst2 --num_seeds 5 --data_dir data --output_dir ours
-    mybert glue all-MiniLM-L6-v2 --suite short --only cola sst2 --num_seeds 5 --data_dir data --output_dir theirs \
+    mybert glue all-MiniLM-L6-v2 --suite short --only cola sst2 --num_seeds 5 --data_dir data --output_dir first
+    mybert glue all-MiniLM-L6-v2 --suite short --only cola sst2 --num_seeds 5 --data_dir data --output_dir second \
         --finetuning '{"keep_model_type": true}'
-    python -m mybert.benchmarks.scores_over_seeds ours theirs
+    python -m mybert.benchmarks.scores_over_seeds first second
 
 Scores are the tasks' main metrics in percent, "±" is the standard error over the seeds. p is that of a t-test of the
 differences, paired by seed: how often chance alone makes a difference as large. In the last row, the difference of a

@@ -67,7 +67,7 @@ def few_labels_line(task: Task, train: TaskData) -> str:
         return ""
     return (
         f"Few labels ({labels:.0f} texts a class): --approach contrastive or linear_probe may do better; "
-        "--approach auto compares them by cross-validation and keeps the best."
+        "--approach auto compares them by cross-validation."
     )
 
 
