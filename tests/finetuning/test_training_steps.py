@@ -274,6 +274,20 @@ def test_splits_of_the_hub_are_found_by_how_their_names_begin(short_run, monkeyp
 
 
 @pytest.mark.parametrize(
+    ("settings", "validation", "metric"),
+    [
+        ({}, {"": None}, "accuracy"),
+        ({}, {"matched": None, "mismatched": None}, "matched_accuracy"),
+        ({"folds": 3}, {}, "accuracy"),
+        ({"metric_for_best_model": "loss"}, {"matched": None, "mismatched": None}, "loss"),
+    ],
+)
+def test_metric_for_best_model_is_that_of_the_first_split_of_the_hub(short_run, settings, validation, metric):
+    plan = plan_finetuning(short_run(dataset="owner/name", **settings))
+    assert completed(plan, plan.task, 7, validation).metric == metric
+
+
+@pytest.mark.parametrize(
     ("splits", "settings", "message"),
     [
         (["validation", "test"], {}, "owner/name has no split train; it has validation, test"),
