@@ -131,6 +131,8 @@ def compare_engines(
         )
     predictor.settle(rows[0])
     task = predictor.task
+    predictor.load()  # what cannot predict is an error before the conversions, which take minutes
+    del predictor
     texts = [example.texts for example in task.examples(rows, labeled=False, new=True)]
     sides: dict[str, Callable[..., Any]] = {}  # the processes of the sides, by name
     with ExitStack() as stack:
