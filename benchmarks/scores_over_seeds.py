@@ -5,18 +5,18 @@
         --finetuning '{"keep_model_type": true}'
     python -m mybert.benchmarks.scores_over_seeds first second
 
-Scores are the tasks' main metrics in percent, "±" is the standard error over the seeds. p is that of a t-test of the
-differences, paired by seed: how often chance alone makes a difference as large. In the last row, the difference of a
-seed is the mean over the tasks.
+Scores are the tasks' main metrics in percent, "±" is the standard error over the seeds. p is the p-value of a
+t-test of the differences, paired by seed: how often chance alone makes a difference as large. In the last row, the
+difference of a seed is the mean over the tasks.
 """
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
 from scipy.stats import sem, ttest_1samp
 
+from ..files.checkpoint import read_json_object
 from ..studies.timing import heading, row
 from .harness import flag, script
 
@@ -26,15 +26,14 @@ Scores = dict[str, tuple[str, dict[str, float]]]  # by task: metric, and percent
 def scores_of(folder: str) -> Scores:
     """The main scores of a suite in each seed."""
     path = Path(folder) / "suite.json"
-    tasks = json.loads(path.read_text(encoding="utf-8"))["tasks"]
-    found = {}
-    for task, report in tasks.items():
-        metric, seeds = report["metric"], report["metrics"].get("seeds", {})
-        if len(seeds) < 2:
+    scores = {}
+    for task, report in read_json_object(path).get("tasks", {}).items():
+        if len(report.get("seeds", {})) < 2:
             raise ValueError(f"{path} has one seed for {task}; expected several, by `mybert glue --num_seeds`.")
-        full = 100 if report["score"] < report["metrics"]["mean"][metric] else 1  # SQuAD's metrics are percentages
-        found[task] = metric, {seed: 100 / full * metrics[metric] for seed, metrics in seeds.items()}
-    return found
+        scores[task] = report["metric"], {seed: 100 * score for seed, score in report["seeds"].items()}
+    if not scores:
+        raise ValueError(f"{path} has no tasks; expected the report of `mybert glue`.")
+    return scores
 
 
 def with_error(values: np.ndarray) -> str:

@@ -248,6 +248,7 @@ class TaskOutcome:
     tried: list[dict[str, Any]]  # settings and score of each combination on the held-out part of the training data
     folder: Path  # of the model
     metrics: dict[str, Any]  # of the model
+    seeds: dict[str, float]  # score by seed, the mean over the data sets; empty for one seed
 
     @property
     def score(self) -> float:
@@ -362,6 +363,7 @@ def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]
             "metric": outcome.metric,
             "score": outcome.score,
             "standard_error": outcome.standard_error,
+            "seeds": outcome.seeds,
             "chosen": outcome.chosen,
             "tried": outcome.tried,
             "metrics": outcome.metrics,
@@ -392,10 +394,15 @@ def _outcome(
         metric = plan.task.main_metric
     else:
         names, metric = [""], plan.metric
-    scores = [main_score(metrics, plan, f"{name}_{metric}" if name else metric) for name in names]
+    keys = [f"{name}_{metric}" if name else metric for name in names]
+    scores = [main_score(metrics, plan, key) for key in keys]
     scores = [(mean, spread and spread / plan.settings.num_seeds**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
-    return TaskOutcome(metric, scores, majority, chosen, tried, Path(plan.settings.output_dir), metrics)
+    seeds = {
+        seed: sum(main_score(found, plan, key)[0] for key in keys) / len(keys)
+        for seed, found in metrics.get("seeds", {}).items()
+    }
+    return TaskOutcome(metric, scores, majority, chosen, tried, Path(plan.settings.output_dir), metrics, seeds)
 
 
 def _table(

@@ -255,7 +255,7 @@ FITTED_HEADS = (LinearProbe.name, Contrastive.name)
 
 @dataclass(frozen=True, kw_only=True)
 class Best(LayersInTurn):
-    """Contrastive training, or another approach that is better for sure, by cross-validation."""
+    """Contrastive training, unless cross-validation shows that another approach is better."""
 
     name: ClassVar[str] = "auto"
     compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)  # the first if in doubt
@@ -263,7 +263,7 @@ class Best(LayersInTurn):
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfHeads(Frozen):
-    """A linear probe, or a fine-tuned head if that is better for sure, by cross-validation."""
+    """A linear probe, unless cross-validation shows that a fine-tuned head is better."""
 
     name: ClassVar[str] = "auto"
     compared: ClassVar[tuple[type, ...]] = (LinearProbe, FineTune)

@@ -158,9 +158,8 @@ def write_suite(folder, **tasks):
     report = {"average": 0.5, "tasks": {}}
     for task, (metric, full, scores) in tasks.items():
         mean = sum(scores) / len(scores)
-        by_seed = {str(42 + number): {metric: score, "loss": 1.0} for number, score in enumerate(scores)}
-        metrics = {metric: scores[0], "mean": {metric: mean}, "seeds": by_seed}
-        report["tasks"][task] = {"metric": metric, "score": mean / full, "metrics": metrics}
+        seeds = {str(42 + number): score / full for number, score in enumerate(scores)}
+        report["tasks"][task] = {"metric": metric, "score": mean / full, "seeds": seeds}
     folder.mkdir()
     (folder / "suite.json").write_text(json.dumps(report))
     return folder
@@ -179,7 +178,14 @@ def test_scores_over_seeds_are_compared_in_pairs(run, tmp_path):
 def test_scores_over_seeds_of_other_tasks_or_one_seed_are_errors(run, tmp_path, capsys):
     scores = {"a": [0.1, 0.2], "b": [0.1, 0.2, 0.3], "c": [0.1]}
     folders = {name: write_suite(tmp_path / name, t=("accuracy", 1, values)) for name, values in scores.items()}
-    for names, message in (("ab", "differ in tasks or seeds"), ("ac", "one seed for t; expected several")):
+    write_suite(tmp_path / "d")
+    folders |= {"d": tmp_path / "d", "e": tmp_path / "nowhere"}
+    for names, message in (
+        ("ab", "differ in tasks or seeds"),
+        ("ac", "one seed for t; expected several"),
+        ("ad", "has no tasks; expected the report"),
+        ("ae", "nowhere"),
+    ):
         with pytest.raises(SystemExit):
             run("scores_over_seeds", *(folders[name] for name in names))
         assert message in capsys.readouterr().err

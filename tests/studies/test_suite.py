@@ -148,7 +148,7 @@ def test_run_suite_with_a_grid_chooses_on_held_out_training_data_and_measures_on
         assert trials[task["chosen"]["learning_rate"]] == max(trials.values())
         measured = json.loads((folder / "animals" / "metrics.json").read_text())
         both = [each["accuracy"] for each in measured["seeds"].values()]
-        assert task["metric"] == "accuracy"
+        assert task["metric"] == "accuracy" and list(task["seeds"].values()) == both
         assert task["score"] == pytest.approx(sum(both) / 2) and len(both) == 2
         assert task["standard_error"] == pytest.approx(abs(both[0] - both[1]) / 2)
         assert "dev.tsv" in (folder / "animals" / "run.json").read_text()
