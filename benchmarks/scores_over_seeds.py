@@ -26,13 +26,14 @@ Scores = dict[str, tuple[str, dict[str, float]]]  # by task: metric, and percent
 def scores_of(folder: str) -> Scores:
     """The main scores of a suite in each seed."""
     path = Path(folder) / "suite.json"
+    tasks = read_json_object(path).get("tasks")
+    if not isinstance(tasks, dict) or not tasks:
+        raise ValueError(f"{path} has no tasks; expected the report of `mybert glue`.")
     scores = {}
-    for task, report in read_json_object(path).get("tasks", {}).items():
+    for task, report in tasks.items():
         if len(report.get("seeds", {})) < 2:
             raise ValueError(f"{path} has one seed for {task}; expected several, by `mybert glue --num_seeds`.")
         scores[task] = report["metric"], {seed: 100 * score for seed, score in report["seeds"].items()}
-    if not scores:
-        raise ValueError(f"{path} has no tasks; expected the report of `mybert glue`.")
     return scores
 
 
