@@ -16,6 +16,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only get in each other's way
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # pytest's workers share the cores
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a process that crashes says where
 
 import pytest
 import torch
@@ -186,7 +187,7 @@ def run_python() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*words: object, status: int = 0, cwd: Path | None = None, timeout: float = 300, **environment: str) -> Any:
         command, variables = [sys.executable, *map(str, words)], os.environ | environment
         done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=timeout)
-        assert done.returncode == status, done.stderr[-4000:]
+        assert done.returncode == status, done.stderr[-8000:]
         return done
 
     return run
