@@ -197,6 +197,7 @@ class Adapter:
 
     name: ClassVar[str] = "finetune"
     why: ClassVar[str] = "where only adapters, pooler and head are trained"
+    rate: ClassVar[tuple[float, str]] = 5e-4, "for adapters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,6 +244,7 @@ class Tagger:
     name: ClassVar[str] = "features"
     why: ClassVar[str] = "which uses a frozen encoder"
     defaults: ClassVar[dict[str, Any]] = {"num_train_epochs": 20.0}
+    rate: ClassVar[tuple[float, str]] = 1e-3, "for a tagger on features"
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
     group, decides = Group.FEATURES, True
     features: str = option("concat_last_four", "Features of the tagger; 'all' for every row of Table 7.")

@@ -343,11 +343,8 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = 
 
 
 def _learning_rate(settings: FinetuneSettings, task: Task) -> Decision:
-    if settings.approach == "features":
-        return Decision(1e-3, "for a tagger on features")
-    if settings.has_adapter:
-        return Decision(5e-4, "for adapters")
-    return Decision(*rate_for_size(task.defaults.get("learning_rate", _LEARNING_RATE), settings.model))
+    of_task = task.defaults.get("learning_rate", _LEARNING_RATE)
+    return Decision(*getattr(settings.trained, "rate", None) or rate_for_size(of_task, settings.model))
 
 
 def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int) -> Decision:
