@@ -388,11 +388,15 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
     return list(frame_rows(batch))
 
 
-def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
-    """A batch, see `rows_of_batch`, with some of its columns, unchanged, followed by new ones."""
+def check_kept_columns(batch: Any, kept: Sequence[str]) -> None:
+    """Reject the name of a value within a column of a batch, which cannot be a column of the result."""
     there = set(map(str, getattr(batch, "column_names", getattr(batch, "columns", batch))))
     if part := next((name for name in kept if name not in there), None):
         raise ValueError(f"{part!r} is no column of the data frame, but in one; expected columns to keep.")
+
+
+def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
+    """A batch, see `rows_of_batch`, with some of its columns, unchanged, followed by new ones."""
     if isinstance(batch, Mapping):
         return {name: batch[name] for name in kept} | dict(columns)
     if hasattr(batch, "to_pylist"):
@@ -410,7 +414,11 @@ def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any
 
 def _present(value: Any) -> Any:
     """Convert a value of an array to a Python value; None if missing."""
-    value = _plain(value)
+    return unless_missing(_plain(value))
+
+
+def unless_missing(value: Any) -> Any:
+    """The value; None for NaN, and for what data frames have in its place."""
     is_missing = isinstance(value, float) and value != value
     return None if is_missing or type(value).__name__ in _MISSING else value
 

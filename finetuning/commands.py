@@ -45,6 +45,7 @@ from .settings.features import FeaturesSettings
 from .tasks.calibration import calibrator_of
 from .tasks.registry import evaluation_names
 from .tasks.steps import long_text_lines, read_examples, read_predictions, write_predictions
+from .tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
@@ -105,41 +106,45 @@ def _measured(arguments: EvaluateSettings) -> dict[str, float]:
             check_output_files(there, arguments.overwrite, read)
             taken += [Path(written, name if fnmatch(name, pattern) else pattern) for pattern in patterns]
     check_output_files([arguments.output] if writes else [], arguments.overwrite, [*read, *taken])
-    state = arguments.device.state
-    predictions: dict[str, Sequence[Any]]  # by the name of the data
+    folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
+    with outputs_together() as open_output:
+        is_writer = arguments.device.state.is_main_process
+        opened = {folder: open_output(folder, files=(), overwrite=True) for folder in folders if is_writer}
+        target = open_output(arguments.output, overwrite=arguments.overwrite) if writes and is_writer else None
+        task, data, predictions, metrics = _answered(arguments, task)
+        if is_writer and arguments.report_dir:
+            folder = opened[Path(arguments.report_dir).resolve()]
+            for name, part in data.items():
+                write_reports(task, predictions[name], part, folder, f"_{name}" if name else "")
+        if is_writer and arguments.predictions_dir:
+            folder = opened[Path(arguments.predictions_dir).resolve()]
+            for name, part in data.items():
+                write_predictions(task, predictions[name], part.examples, folder, f"_{name}" if name else "")
+        if target:
+            write_json(target, metrics)
+    return metrics
+
+
+def _answered(
+    arguments: EvaluateSettings, task: Task
+) -> tuple[Task, dict[str, TaskData], dict[str, Sequence[Any]], dict[str, float]]:
+    """The task as the model records it; data and predictions by name; the metrics."""
     if arguments.predictions:
         source = Source.of(arguments.data[0])
         examples = read_examples(task, source, arguments.skip_empty)
-        data = {"": TaskData(examples, {}, source)}
-        predictions = {"": read_predictions(task, Path(arguments.predictions), examples)}
-        metrics = task.measures(predictions[""], examples).scores()
-    else:
-        options = arguments.dtype, arguments.engine, arguments.threads
-        found = load_finetuned_model(task, arguments.checkpoint, state.device, *options)
-        task, data = found.task, found.read(evaluation_names(found.task, arguments.data), arguments.skip_empty)
-        for part in data.values():
-            for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
-                logger.warning("%s: %s", part.source, line)
-        metrics, predictions = found.measure(data, arguments.batch_size)
-        for name, part in data.items():
-            calibration = calibrator_of(task).measure(predictions[name], part.examples)
-            metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
-    if state.is_main_process:
-        folders = {Path(name).resolve() for name in (arguments.report_dir, arguments.predictions_dir) if name}
-        with outputs_together() as open_output:
-            opened = {folder: open_output(folder, files=(), overwrite=True) for folder in folders}
-            if arguments.report_dir:
-                folder = opened[Path(arguments.report_dir).resolve()]
-                for name, part in data.items():
-                    write_reports(task, predictions[name], part, folder, f"_{name}" if name else "")
-            if arguments.predictions_dir:
-                folder = opened[Path(arguments.predictions_dir).resolve()]
-                for name, part in data.items():
-                    suffix = f"_{name}" if name else ""
-                    write_predictions(task, predictions[name], part.examples, folder, suffix)
-            if writes:
-                write_json(open_output(arguments.output, overwrite=arguments.overwrite), metrics)
-    return metrics
+        found = read_predictions(task, Path(arguments.predictions), examples)
+        return task, {"": TaskData(examples, {}, source)}, {"": found}, task.measures(found, examples).scores()
+    options = arguments.dtype, arguments.engine, arguments.threads
+    model = load_finetuned_model(task, arguments.checkpoint, arguments.device.state.device, *options)
+    task, data = model.task, model.read(evaluation_names(model.task, arguments.data), arguments.skip_empty)
+    for part in data.values():
+        for line in long_text_lines(task, len(part.examples), part.cut, part.windowed):
+            logger.warning("%s: %s", part.source, line)
+    metrics, predictions = model.measure(data, arguments.batch_size)
+    for name, part in data.items():
+        calibration = calibrator_of(task).measure(predictions[name], part.examples)
+        metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
+    return task, data, predictions, metrics
 
 
 def _features_of_layer(layer: int, checkpoint: Checkpoint) -> tuple[str, Features]:

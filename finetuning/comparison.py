@@ -90,26 +90,28 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
         tasks = _tasks(arguments.tasks, models)
         if tasks[0].loss.has_class_weights:
             import scipy.stats  # noqa: F401 - for McNemar's test: an error now, not at the end
-        examples: Sequence[Any] = read_examples(tasks[0], source, arguments.skip_empty)
-        data = [model and model.encode(examples, source) for model in models]
+        labeled: Sequence[Any] = read_examples(tasks[0], source, arguments.skip_empty)
+        data = [model and model.encode(labeled, source) for model in models]
         encoded = [part.examples for part in data if part]
         if len({tuple(example.classes for example in each) for each in encoded}) > 1:
             raise ValueError(
                 f"{source} has numbers as labels, which mean different classes for {' and '.join(arguments.models)}; "
                 "expected the classes' names."
             )
-        examples = encoded[0] if encoded else examples  # with the models' names of the classes
+        # Each model's own, of its tokens or with its names of the classes, which a file has, too.
+        of_file = encoded[0] if encoded and tasks[0].names_outputs else labeled
+        examples = [part.examples if part else of_file for part in data]
         predictions: list[Sequence[Any]] = []
         for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):
             if model is None or part is None:
-                predictions.append(read_predictions(task, Path(name), examples))
+                predictions.append(read_predictions(task, Path(name), of_file))
                 continue
-            for line in long_text_lines(task, len(examples), part.cut, part.windowed):
+            for line in long_text_lines(task, len(labeled), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)
             predictions.append(model.predictions(part, arguments.batch_size, shared=True, progress=True))
         names = distinct_names(arguments.models)
         report, rows = _report(names, tasks, predictions, examples, arguments.num_resamples)
-        report["models"] = _costs(arguments.checkpoints, models, examples, source, arguments.batch_size)
+        report["models"] = _costs(arguments.checkpoints, models, labeled, source, arguments.batch_size)
         if table:
             mark = "," if Path(str(arguments.output)).suffix.lower() == ".csv" else "\t"
             write_lines(table, [separated_line(row, mark) for row in rows])
@@ -157,27 +159,28 @@ def _report(
     names: Sequence[str],
     tasks: Sequence[Task],
     predictions: Sequence[Sequence[Any]],
-    examples: Sequence[Any],
+    examples: Sequence[Sequence[Any]],
     num_resamples: int,
 ) -> tuple[dict[str, Any], list[list[str]]]:
-    """The comparison of predictions, and the table of the rows in which they differ."""
-    task = tasks[0]
-    a, b = (each.measures(found, examples).resampled() for each, found in zip(tasks, predictions, strict=True))
-    true = [task.columns_of(task.gold_prediction(example), example).text for example in examples]
-    columns = [list(map(each.columns_of, found, examples)) for each, found in zip(tasks, predictions, strict=True)]
+    """The comparison of predictions for the examples of each side, and the table of the rows in which they differ."""
+    task, labeled = tasks[0], examples[0]
+    sides = list(zip(tasks, predictions, examples, strict=True))
+    a, b = (each.measures(found, own).resampled() for each, found, own in sides)
+    columns = [list(map(each.columns_of, found, own)) for each, found, own in sides]
+    true = [task.columns_of(task.gold_prediction(example), example).text for example in labeled]
     told = [[column.text for column in side] for side in columns]
     places = [place for place, (one, other) in enumerate(zip(*told, strict=True)) if one != other]
     places.sort(key=lambda place: -_difference(columns[0][place], columns[1][place]))
     report: dict[str, Any] = {
         "names": dict(zip("ab", names, strict=True)),
-        "rows": len(examples),
+        "rows": len(labeled),
         "differing_rows": len(places),
         "resamples": num_resamples,
-        "metrics": paired_bootstrap(a, b, len(examples), num_resamples),
+        "metrics": paired_bootstrap(a, b, len(labeled), num_resamples),
     }
     if task.has_one_class:
         report["mcnemar"] = mcnemar(*(np.array(side) == np.array(true) for side in told))
-    texts = [example.texts for example in examples]
+    texts = [example.texts for example in labeled]
     names_of_texts = ["text", *(f"text_{number}" for number in range(2, len(texts[0]) + 1))]
     rows = [[str(place + 1), *texts[place], true[place], *(side[place] for side in told)] for place in places]
     return report, [["row", *names_of_texts, "true", *names], *rows]

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 
 from ..files.conll import split_words
 from ..files.errors import SettingError, worded
-from ..files.source import FileSource, Source
+from ..files.source import FileSource, Source, unless_missing
 from ..files.tables import ALIKE_COLUMNS, LONGEST_NAME, Reading, lacking_columns, names_in, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
@@ -283,6 +283,7 @@ def _line(reader: Any, line: str) -> dict[str, Any]:
 
 def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
+    item = unless_missing(item)
     if item is None or isinstance(item, str):
         return {"text": item}
     if not isinstance(item, (list, tuple)) or not item:
@@ -292,8 +293,9 @@ def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
             isinstance(word, str) and len(split_words(word)) < 2 for word in item
         )  # not a text and its label
         return {"text": list(item)} if are_words else None
-    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
-    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and may_read_pairs(reader) else None
+    parts = list(map(unless_missing, item))
+    is_pair = len(parts) == 2 and all(part is None or isinstance(part, str) for part in parts)
+    return dict(zip(("text", "text_pair"), parts, strict=True)) if is_pair and may_read_pairs(reader) else None
 
 
 def _labeled(reader: Any, item: Any) -> dict[str, Any] | None:
@@ -369,15 +371,20 @@ class Labels:
 
     @property
     def numbers_are_ids(self) -> bool:
-        """Whether a number in data can only be a class's id: no name is a number, or contains one that is an id."""
-        if any(map(_is_number, self.names)):
+        """Whether a number in data can only be a class's id: no name is a number, or contains one that is an id.
+
+        In data, true is 1, which is not the id of true in every model.
+        """
+        if any(map(_is_number, self.names)) or [name.casefold() for name in self.names] == ["true", "false"]:
             return False
         contained = {int(digits) for name in self.names for digits in _DIGITS.findall(name) if len(digits) < 10}
         return contained.isdisjoint(range(len(self.names)))
 
     def ids(self, values: Sequence[str], source: Source | str) -> list[int]:
         """Ids of labels: by name, or by id (see `numbers_are_ids`); true and false if the classes are 0 and 1."""
-        index = {name: number for number, name in enumerate(self.names)}
+        alike = list(map(label_name, self.names))  # a model from elsewhere may have "1.0", or a tab
+        index = {name: number for number, name in enumerate(alike) if alike.count(name) == 1}
+        index |= {name: number for number, name in enumerate(self.names)}
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)
         if not unknown:
             return [index[value] for value in values]

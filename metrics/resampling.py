@@ -41,7 +41,8 @@ def paired_bootstrap(
 
     Returns:
         For each metric `a`, `b` and `difference` (second minus first), each with `value`, `low` and `high`, and `p`,
-        two-sided: twice the fraction of resamples in which the difference is 0 or has the other sign, at most 1.
+        two-sided: twice the fraction of resamples in which the difference is 0 or has the other sign, at most 1. A
+        resample without the metric, such as the F1 of a class that it lacks, has no difference.
     """
     generator = np.random.default_rng(seed)
     every_row = np.ones((1, rows))
@@ -65,7 +66,7 @@ def paired_bootstrap(
     for number, name in enumerate(names):
         a, b = (np.concatenate([chunk[side][number] for chunk in drawn]) for side in (0, 1))
         value_a, value_b = (found[name][0] for found in values)
-        against = min((b - a <= 0).sum(), (b - a >= 0).sum())
+        against = min((~(b - a > 0)).sum(), (~(b - a < 0)).sum())  # nan, too
         result[name] = {
             "a": interval(value_a, a),
             "b": interval(value_b, b),
@@ -130,16 +131,17 @@ def count_metrics(counts: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarr
 
 
 def weighted_pearson(predictions: np.ndarray, references: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Pearson correlation, 0 if a side is constant; values of each row, `(rows,)` or `(resamples, rows)`."""
+    """Pearson correlation, 0 if a side is constant, nan without rows; values `(rows,)` or `(resamples, rows)`."""
     total, deviations, constant = weights.sum(-1, keepdims=True), [], False
     for side in (predictions, references):
-        mean = (weights * side).sum(-1, keepdims=True) / total
+        mean = _ratio((weights * side).sum(-1, keepdims=True), total)
         deviations.append(side - mean)
         variance = (weights * deviations[-1] ** 2).sum(-1)
         constant |= variance <= _CONSTANT * (weights * side**2).sum(-1)
     x, y = deviations
     scale = np.sqrt((weights * x**2).sum(-1) * (weights * y**2).sum(-1))
-    return _defined((weights * x * y).sum(-1), np.where(constant, 0.0, scale))
+    found = _defined((weights * x * y).sum(-1), np.where(constant, 0.0, scale))
+    return np.where(total[..., 0] > 0, found, np.nan)
 
 
 def weighted_spearman(predictions: np.ndarray, references: np.ndarray, weights: np.ndarray) -> np.ndarray:

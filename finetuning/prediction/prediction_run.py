@@ -22,7 +22,7 @@ from ...files.options import deciding
 from ...files.output import Output, check_output_files, locked, reserved, write_lines, write_text, written_beside
 from ...files.processes import leave_standard_output
 from ...files.progress import progress_bar
-from ...files.source import Source, is_data_frame
+from ...files.source import Source, check_kept_columns, is_data_frame
 from ...files.spreadsheets import MAX_ROWS, fits_cell, write_sheet
 from ...files.tables import (
     LIBRARIES,
@@ -86,6 +86,8 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
     prediction = _Prediction(arguments)
     if output is not None:
         return prediction.write()
+    if is_data_frame(data):
+        check_kept_columns(data, prediction.columns)
     answers = (answer for _, answer in prediction.answered())
     if isinstance(data, Iterator):
         return answers

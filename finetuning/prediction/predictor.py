@@ -21,7 +21,7 @@ from ...files.loading import load_tokenizer
 from ...files.options import options_of
 from ...files.output import write_json, write_lines
 from ...files.settings import build
-from ...files.source import Source, rows_of_batch, with_columns
+from ...files.source import Source, check_kept_columns, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
 from ...metrics import ClassReport
 from ...pipelines import predict_labeled_only
@@ -136,11 +136,14 @@ def tag_words(
     Raises:
         OSError: If tagger or encoder cannot be loaded.
         ValueError: If the model does not tag words, the encoder cannot read `max_length` tokens, or a sentence has no
-            words.
+            words or is a text.
     """
     for number, words in enumerate(sentences, start=1):
-        if not words:
-            raise ValueError(f"Sentence {number} has no words; expected at least one.")
+        if not words or isinstance(words, str):
+            found = f"is the text {words[:40]!r}" if words else "has no words"
+            raise ValueError(f"Sentence {number} {found}; expected its words (mybert.predict reads texts, too).")
+    if not sentences:
+        return []
     checkpoint = Checkpoint(tagger).check()
     config = checkpoint.config
     if isinstance(config, FeatureTaggerConfig):
@@ -237,6 +240,7 @@ class Predictor:
         self.cut = self.windowed = self.empty = 0
         self.labels = Counter[str]()
         self._warnings = set[str]()  # those that were logged
+        self._nothing: dict[str, None] = {}  # the answer for a row without a text
         self._key = uuid4().hex
         self._is_settled = False
         self._finetuned: FinetunedModel | None = None
@@ -282,10 +286,11 @@ class Predictor:
             self.empty += sum(skipped)
             asked = list(compress(rows, (not skip for skip in skipped)))
             given = self.answers(asked, progress) if asked else []
-            nothing, remaining = dict.fromkeys(chain.from_iterable(given)), iter(given)
-            return [dict(nothing) if skip else next(remaining) for skip in skipped]
+            remaining = iter(given)
+            return [dict(self._nothing) if skip else next(remaining) for skip in skipped]
         # Rows of the first call are checked before the model is loaded.
         examples = self.task.examples(rows, labeled=False, new=True)
+        self.task = self.task.continued(examples)
         finetuned = self.load()
         data = finetuned.encode(examples, Source.of(rows[0].source))
         self.cut += data.cut
@@ -296,6 +301,7 @@ class Predictor:
         predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
         given = answers(self.task, predictions, data.examples, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
+        self._nothing |= dict.fromkeys(chain.from_iterable(given))
         return given
 
     def __call__(self, batch: Any) -> Any:
@@ -319,8 +325,10 @@ class Predictor:
             return batch
         if not self._is_settled:
             self.settle(rows[0])
+        kept = list(self.kept(rows[0]))
+        check_kept_columns(batch, kept)
         answers = [answer for part in self.parts(rows) for answer in self.answers(part)]
-        return with_answers(batch, list(self.kept(rows[0])), answers)
+        return with_answers(batch, kept, answers)
 
     def kept(self, row: DataRow) -> dict[str, Any]:
         """The columns of a row that are kept; one that the first row has may be missing in others."""

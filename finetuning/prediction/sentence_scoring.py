@@ -88,16 +88,40 @@ def score_files(arguments: ScoreSettings) -> dict[str, Any]:
 
 def _scored(arguments: ScoreSettings, output: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The result of `score_files` and the scores of each row; also writes the files, all or none."""
-    table, report, data = output if output != STDIN else None, arguments.report, files_of(arguments.data)
+    state, table, report = arguments.device.state, output if output != STDIN else None, arguments.report
+    data = files_of(arguments.data)
     check_output_files(filter(None, [table]), arguments.overwrite, [*data, *filter(None, [report])])
     check_output_files(filter(None, [report]), arguments.overwrite, data)
-    task = TASKS[arguments.task]
-    if arguments.encoding:
-        task = replace(task, encoding=arguments.encoding)
-    rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
-    if not rows:
-        raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
-    task = _with_columns(task, arguments.columns, rows)
+    with outputs_together() as open_output:
+        # Whatever prevents writing is an error now, not at the end.
+        report_file, table_file = (
+            open_output(path, overwrite=arguments.overwrite) if path and state.is_main_process else None
+            for path in (report, table)
+        )
+        task = TASKS[arguments.task]
+        if arguments.encoding:
+            task = replace(task, encoding=arguments.encoding)
+        rows = list(chain.from_iterable(rows_of(source, task, new=True) for source in arguments.data))
+        if not rows:
+            raise ValueError(f"{', '.join(str(Source.of(each)) for each in arguments.data)} holds no rows.")
+        kept = json_rows_for(Path(output), (row.values for row in rows)) if output else []
+        result, answers = _measured(arguments, _with_columns(task, arguments.columns, rows), rows)
+        if report_file:
+            write_json(report_file, {"model": arguments.model, "method": arguments.method} | result)
+        if output and state.is_main_process:
+            written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
+            if table_file:
+                write_rows(table_file, [lambda: written], Path(output))
+            else:
+                sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
+                sys.stdout.flush()
+    return result, answers
+
+
+def _measured(
+    arguments: ScoreSettings, task: Task, rows: Sequence[DataRow]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The result of `score_files`, and the scores of each row."""
     texts = [[row.text(name) for row in rows] for name in text_columns(task)]
     groups = _groups(arguments.group_columns or [], rows, is_of_pairs=len(texts) > 1)
     labels = _labels(task.label_column, rows, is_wanted=arguments.label_column is not None)
@@ -132,21 +156,7 @@ def _scored(arguments: ScoreSettings, output: str | None) -> tuple[dict[str, Any
         metrics["roc_auc_per_token"] = float(sklearn.metrics.roc_auc_score(labels, column("score_per_token")))
     if metrics:
         logger.info("%s", ", ".join(f"{name} {value:.4f}" for name, value in metrics.items() if name != "groups"))
-    result = {"rows": len(rows)} | metrics
-    if state.is_main_process:
-        with outputs_together() as open_output:
-            if report:
-                about = {"model": arguments.model, "method": arguments.method}
-                write_json(open_output(report, overwrite=arguments.overwrite), about | result)
-            if output:
-                kept = json_rows_for(Path(output), (row.values for row in rows))
-                written = list(output_rows(zip(kept, answers, strict=True), set(chain.from_iterable(kept))))
-            if table:
-                write_rows(open_output(table, overwrite=arguments.overwrite), [lambda: written], Path(table))
-            elif output:
-                sys.stdout.writelines(f"{json_line(row)}\n" for row in written)
-                sys.stdout.flush()
-    return result, answers
+    return {"rows": len(rows)} | metrics, answers
 
 
 def _accuracies(scores: np.ndarray, groups: Mapping[str, Sequence[str]]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ...modeling_mybert import IGNORE_INDEX
 from ..data import DataRow, Labels, TaskData, TaskExample, rounded
 from .losses import ClassLoss, ItemLoss
 from .tagging import add_sequence, tag_windows
-from .task import Columns, Measures, PredictionFile, Task
+from .task import Columns, Measures, Task
 
 _MAX_LISTED = 100
 """Number of most probable tokens kept for each mask."""
@@ -75,15 +75,6 @@ Examples = Sequence[MaskedText]
 Predictions = Sequence[FilledMasks]
 
 
-class WordTable(PredictionFile):
-    """A table in which a right token is the data's own word, so that reading it needs no tokenizer."""
-
-    def text(self, columns: Columns, prediction: FilledMasks, example: MaskedText) -> str:
-        tokens = prediction.tokens
-        masks = zip(tokens, example.tokens or tokens, example.hidden or tokens, strict=True)
-        return " ".join(word if token == true else token for token, true, word in masks)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Masks(Task[MaskedText, FilledMasks]):
     """The words at the masks of texts; a text of any length is read in windows, see `tag_windows`."""
@@ -93,7 +84,6 @@ class Masks(Task[MaskedText, FilledMasks]):
     auto_class: ClassVar[Any] = AutoModelForMaskedLM
     pipeline: ClassVar[str] = "fill-mask"
     loss: ClassVar[ItemLoss] = ClassLoss()
-    prediction_file: ClassVar[PredictionFile] = WordTable()
     predicts_labeled_only: ClassVar[bool] = True
     most_listed: ClassVar[int | str | None] = _MAX_LISTED
     has_probabilities: ClassVar[bool] = False
@@ -196,12 +186,18 @@ class Masks(Task[MaskedText, FilledMasks]):
         ]
 
     def columns_of(self, prediction: FilledMasks, example: MaskedText, top_k: int = 1) -> Columns:
-        """The best token for each mask; in the answer with its score, and the text with all of them."""
+        """The best token for each mask; in the answer with its score, and the text with all of them.
+
+        In `text` a right token is the data's own word, so that models of any tokenizer and case, and files, agree.
+        """
         best = [
             [{"label": name, "score": rounded(score)} for name, score in tokens[:top_k]] for tokens in prediction.best
         ]
         answer: dict[str, Any] = {name: [tokens[0][name] for tokens in best] for name in ("label", "score")}
-        return Columns(" ".join(prediction.tokens), answer | {"filled": prediction.filled}, best)
+        tokens = prediction.tokens
+        masks = zip(tokens, example.tokens or tokens, example.hidden or tokens, strict=True)
+        text = " ".join(word if token == true else token for token, true, word in masks)
+        return Columns(text, answer | {"filled": prediction.filled}, best)
 
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[FilledMasks]:
         predictions = []

@@ -28,6 +28,7 @@ from ..data import (
     Labels,
     TaskData,
     TaskExample,
+    in_one_line,
     is_written_list,
     label_name,
     one_line_text,
@@ -230,7 +231,9 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
 
     def _example(self, row: DataRow, labeled: bool) -> QuestionExample:
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
-        name = one_line_text(row.value(self.id_column) if row.has(self.id_column) else row.number)
+        given = row.value(self.id_column) if row.has(self.id_column) else row.number
+        # A text stays as other tools have it: "1.0" is not "1".
+        name = in_one_line(given.strip()) if isinstance(given, str) else one_line_text(given)
         if not labeled:
             return QuestionExample(name, question, context, None, row=row.number)
         given = self._given_answers(row)

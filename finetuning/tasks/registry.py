@@ -13,6 +13,7 @@ from ...files.errors import worded
 from ...files.loading import longest_sequence
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
+from ...files.text import content_name
 from ..data import Labels
 from ..features import FeatureTaggerConfig
 from ..heads import heads_of
@@ -139,9 +140,7 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
     given = [source.part for source in sources if isinstance(source, InMemoryData)]
     if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = given or [
-        s.split if isinstance(s, HubSplit) else s.described.rpartition(":")[2].partition(".")[0] for s in sources
-    ]
+    names = given or [s.split if isinstance(s, HubSplit) else content_name(s.described) for s in sources]
     if wrong := [name for name in names if not name or Path(name).name != name]:
         raise ValueError(f"{wrong[0]!r} names a data set, and files of its results; expected the name of a file.")
     if len(set(map(str.casefold, names))) < len(names):  # on macOS and Windows, case makes no difference

@@ -25,8 +25,15 @@ def continues_sentence(row: DataRow, previous: DataRow, text_column: str) -> boo
     return not row.has(column) or row.get(column) == previous.get(column)
 
 
-def rows_by_sentence(rows: Sequence[DataRow], text_column: str) -> list[list[DataRow]] | None:
-    """The rows of each sentence; None if rows are not words with the number of their sentence."""
+def rows_by_sentence(
+    rows: Sequence[DataRow], text_column: str, are_words: bool | None = None
+) -> list[list[DataRow]] | None:
+    """The rows of each sentence; None if rows are not words with the number of their sentence.
+
+    If earlier rows of the data do not say whether they are words, some sentence must have two.
+    """
+    if are_words is False:
+        return None
     if sentence_column(rows[0], text_column) is None or not all(_has_one_word(row, text_column) for row in rows):
         return None
     sentences: list[list[DataRow]] = []
@@ -38,7 +45,7 @@ def rows_by_sentence(rows: Sequence[DataRow], text_column: str) -> list[list[Dat
             sentences.append([])
             number = given
         sentences[-1].append(row)
-    return sentences if len(sentences) < len(rows) else None
+    return sentences if are_words or len(sentences) < len(rows) else None
 
 
 def refuse_single_words(rows: Sequence[DataRow], text_column: str, label_column: str) -> None:

@@ -110,7 +110,10 @@ class SeveralLabels(TextTask):
         """Whether a row has labels, or an empty list of them."""
         if self.label_columns:
             return all(map(row.has, self.label_columns))
-        return self.label_column in row and (may_be_blank or bool(str(row.value(self.label_column)).strip()))
+        if self.label_column not in row:
+            return False
+        value = row.get(self.label_column)
+        return may_be_blank or (value is not None and bool(str(value).strip()))
 
     def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[TextExample]:
         """The examples of a file's rows; all labels of a column are read alike."""

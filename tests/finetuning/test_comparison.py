@@ -7,12 +7,14 @@ import shutil
 import sys
 import warnings
 from collections import Counter
+from itertools import permutations
 
 import numpy as np
 import pandas
 import pytest
 
 import mybert
+from mybert import MyBertForMaskedLM, MyBertTokenizer
 from mybert.cli import main
 from mybert.files.checkpoint import distinct_names
 from mybert.finetuning import TASKS
@@ -184,6 +186,26 @@ def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path
         assert ("mcnemar" in found) == (name != "regression")
         files = mybert.compare(file, file, str(data[name]), task=name, num_resamples=20)
         assert files["models"] == {} and files["metrics"].keys() == found["metrics"].keys()
+
+
+def test_compare_of_masked_words_reads_each_model_by_its_own_tokens(tmp_path, tiny_model):
+    """A cased and an uncased model that both know the word, and the file of one of them."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "paris", "Paris"]
+    for name, word in (("uncased", "paris"), ("cased", "Paris")):
+
+        def change(model, word=word):
+            model.get_output_embeddings().bias.data[words.index(word)] = 100
+
+        tokenizer = MyBertTokenizer(vocab=words, do_lower_case=name == "uncased")
+        tiny_model(tmp_path / name, MyBertForMaskedLM, words=tokenizer, change=change)
+    data = [{"text": "the cat [MASK]", "label": "Paris"}] * 3
+    settings = {"task": "fill_mask", "use_cpu": True}
+    mybert.evaluate(tmp_path / "uncased", data, predictions_dir=str(tmp_path / "told"), **settings)
+    sides = [tmp_path / "uncased", tmp_path / "cased", tmp_path / "told" / "predictions.tsv"]
+    for first, second in permutations(sides, 2):
+        found = mybert.compare(first, second, data, num_resamples=10, **settings)
+        values = found["metrics"]["accuracy"]
+        assert values["a"]["value"] == values["b"]["value"] == 1 and found["differing_rows"] == 0
 
 
 def test_compare_of_numbers_lists_the_largest_differences_first(tmp_path, data):

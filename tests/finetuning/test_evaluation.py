@@ -1,5 +1,6 @@
 """Evaluating models and prediction files without training."""
 
+import gzip
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.files.checkpoint import TASK_RECORD
 from mybert.files.errors import SettingError
-from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
+from mybert.finetuning import TASKS, EvaluateArguments, commands, evaluate_model
 from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.registry import task_of_model
 from mybert.finetuning.tasks.steps import load_task_model
@@ -76,6 +77,24 @@ def test_evaluate_two_data_files_of_one_name_is_an_error(tmp_path, rte, finetune
     shutil.copy(rte, other)
     with pytest.raises(ValueError, match=r"The files .*dev\.tsv, .*DEV\.tsv have the same name; expected different"):
         evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), data=[str(rte), str(other)]))
+
+
+def test_evaluate_two_data_files_with_points_in_their_names(tmp_path, rte, finetuned):
+    files = [str(tmp_path / name) for name in ("dev.2020.tsv", "dev.2021.tsv.gz")]
+    shutil.copy(rte, files[0])
+    with gzip.open(files[1], "wb") as packed:
+        packed.write(rte.read_bytes())
+    found = evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), data=files))
+    assert found["dev.2020_accuracy"] == found["dev.2021_accuracy"]
+
+
+def test_evaluate_with_an_output_below_a_file_is_an_error_before_the_work(tmp_path, rte, finetuned, monkeypatch):
+    (tmp_path / "a.b").write_text("mine")
+    monkeypatch.setattr(commands, "load_finetuned_model", lambda *_: pytest.fail("ran"))
+    for written in ({"output": str(tmp_path / "a.b" / "m.json")}, {"report_dir": str(tmp_path / "a.b" / "r")}):
+        with pytest.raises(OSError, match=r"a\.b"):
+            evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), **written))
+    assert (tmp_path / "a.b").read_text() == "mine"
 
 
 def test_evaluate_predictions_replace_the_model_of_a_settings_file(tmp_path, rte, finetuned, capsys):

@@ -310,8 +310,11 @@ def test_predict_with_a_feature_tagger_loads_its_encoder_once(tagging, tmp_path,
 
 
 def test_a_sentence_without_words(tmp_path):
-    with pytest.raises(ValueError, match="Sentence 2 has no words; expected at least one"):
+    with pytest.raises(ValueError, match="Sentence 2 has no words; expected its words"):
         tag_words(tmp_path, [["a"], []])
+    with pytest.raises(ValueError, match=r"Sentence 1 is the text 'the cat'; expected its words \(mybert.predict"):
+        tag_words(tmp_path, ["the cat"])
+    assert tag_words(tmp_path, []) == []
 
 
 @pytest.mark.slow

@@ -278,6 +278,7 @@ def test_case_09_a_number_is_no_id_of_classes_with_numbers(values):
         (("0.5", "1.5"), False),
         (("9", "10"), False),
         (("\u0661 x", "\u0662 x"), False),  # Arabic digits
+        (("True", "False"), False),  # in data, true is 1
         ((f"{'7' * 5000} x", "flu"), True),
     ],
 )

@@ -107,7 +107,7 @@ def test_case_15_another_answer_start_is_an_error(start):
 
 
 def test_case_15_an_id_may_be_a_whole_float():
-    assert [example_of("London", id=name).id for name in (7, 7.0, "7.0", "7", "a7.0")] == ["7"] * 4 + ["a7.0"]
+    assert [example_of("London", id=name).id for name in (7, 7.0, "7.0", " 7 ")] == ["7", "7", "7.0", "7"]
 
 
 @pytest.mark.parametrize(

@@ -235,3 +235,10 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
     assert not output.exists()
+    # What the output cannot hold, and where none can be, is found before the work, too.
+    with pytest.raises(ValueError, match=r"'the cat\\tsat' as text has a tab or line break"):
+        mybert.score(model, [{"text": "the cat\tsat"}], output=tmp_path / "out.tsv")
+    with pytest.raises(OSError, match=r"texts\.txt"):
+        mybert.score(model, ["the cat"], output=tmp_path / "texts.txt" / "out.csv")
+    with pytest.raises(OSError, match=r"texts\.txt"):
+        mybert.score(model, ["the cat"], report=str(tmp_path / "texts.txt" / "out.json"))

@@ -151,6 +151,22 @@ def test_case_05_a_model_is_trained_measured_and_used_on_rows_of_words(tmp_path,
     assert mybert.predict(tmp_path / "out", NUMBERED, use_cpu=True) == found
 
 
+def test_a_part_whose_sentences_have_one_word_has_the_format_of_the_data(models, monkeypatch):
+    rows = [{"sentence_id": number, "text": word} for number, word in enumerate("a the cat sat it".split())]
+    rows[1]["sentence_id"] = 0
+    expected = mybert.predict(models / "ner", rows, use_cpu=True)
+    assert [type(row["label"]) for row in expected] == [str] * 5
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 2)
+    assert mybert.predict(models / "ner", rows, use_cpu=True) == expected
+    batches = predictor.Predictor(models / "ner", use_cpu=True)
+    first = batches({"sentence_id": [1, 1], "text": ["a", "cat"]})
+    assert batches({"sentence_id": [2], "text": ["a"]}).keys() == first.keys()
+    texts = predictor.Predictor(models / "ner", use_cpu=True)
+    first = texts({"sentence_id": [1, 1], "text": ["a cat", "it"]})  # whole texts
+    later = texts({"sentence_id": [2, 2], "text": ["a", "cat"]})
+    assert later.keys() == first.keys() and later["words"] == [["a"], ["cat"]]
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -368,6 +368,8 @@ def test_true_and_false_are_one_and_zero():
     labels = Labels(("0", "1"))
     assert labels.ids(["True", "False", "true"], "dev") == [1, 0, 1]
     assert Labels(("False", "True")).ids(["1", "0"], "dev") == [1, 0]
+    assert Labels(("1.0", "2.0", "a\tb")).ids(["2", "1.0", "a b"], "dev") == [1, 0, 2]  # as a model from elsewhere
+    assert Labels(("1.0", "1")).ids(["1", "1.0"], "dev") == [1, 0]
     with pytest.raises(ValueError, match="dev has the label 'True'; expected one of '0', '1', '2'"):
         Labels(("0", "1", "2")).ids(["True"], "dev")
 

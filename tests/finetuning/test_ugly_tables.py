@@ -1,16 +1,21 @@
 """Tables as people have them: spreadsheets, the CSV that these write, other encodings, nested JSON, empty cells."""
 
 import json
+import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import pandas
 import pytest
 
 import mybert
 from mybert.cli import main
-from mybert.files.source import read_rows
-from mybert.finetuning import EvaluateArguments, Predictor, evaluate_model
+from mybert.files.source import Source, read_rows
+from mybert.finetuning import TASKS, EvaluateArguments, Predictor, evaluate_model
+from mybert.finetuning.data import rows_of
 from mybert.finetuning.prediction import prediction_run, predictor
+from mybert.finetuning.tasks.steps import read_examples
 
 openpyxl = pytest.importorskip("openpyxl")
 
@@ -179,8 +184,34 @@ def test_predict_skip_empty_keeps_rows_without_text(tmp_path, models, monkeypatc
     assert written == [("", ""), cat, ("", ""), it, it, ("", ""), ("", "")]
     none = {"label": None, "score": None}
     assert mybert.predict(models / "sst2", EMPTY[:2], skip_empty=True) == [none, answers[0]]
-    batch = Predictor(models / "sst2", skip_empty=True)({"text": ["", "it"]})
-    assert batch["score"] == [None, answers[1]["score"]]
+    model = Predictor(models / "sst2", skip_empty=True)
+    assert model({"text": ["", "it"]})["score"] == [None, answers[1]["score"]]
+    assert model({"text": [" ", ""]}) == {"text": [" ", ""], "label": [None] * 2, "score": [None] * 2}
+
+
+@pytest.mark.parametrize("missing", [math.nan, pandas.NA, pandas.NaT])
+def test_a_missing_value_alone_or_in_a_pair_is_no_text(models, missing):
+    series = pandas.Series(["a cat", missing], dtype=object)
+    answer, none = mybert.predict(models / "sst2", series, skip_empty=True)
+    assert answer["label"] and none == {"label": None, "score": None}
+    with pytest.raises(ValueError, match="data, row 2: an empty text; expected a text, or pass skip_empty"):
+        mybert.predict(models / "sst2", series)
+    pair = replace(TASKS["rte"], text_column="text", text_pair_column="text_pair")
+    (row,) = rows_of([("a cat", missing)], pair, new=True)
+    assert row.values == {"text": "a cat", "text_pair": None}
+    data = [("a cat", "1"), (missing, "0")]
+    found = mybert.evaluate(models / "sst2", data, skip_empty=True, text_column="text")
+    assert found == mybert.evaluate(models / "sst2", data[:1], text_column="text")
+
+
+def test_skip_empty_leaves_out_null_labels_of_any_kind_of_data(tmp_path):
+    rows = [{"text": "a cat", "labels": "x,y"}, {"text": "it", "labels": None}, {"text": "a", "labels": []}]
+    table = tmp_path / "d.csv"
+    table.write_text('text,labels\na cat,"x,y"\nit,\n')
+    (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for data, count in ((table, 1), (pandas.read_csv(table), 1), (tmp_path / "d.jsonl", 2), (rows, 2)):
+        examples = read_examples(TASKS["multilabel"], Source.of(data), skip_empty=True)
+        assert len(examples) == count, data
 
 
 def test_evaluate_skip_empty_measures_the_other_rows(tmp_path, models, caplog):
