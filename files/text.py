@@ -113,18 +113,18 @@ def file_of(name: str | Path) -> str:
 
 def content_suffix(path: str | Path) -> str:
     """The suffix of a file's format, in lower case, without that of a compression."""
-    return _expanded(file_of(path)).suffix.lower()
+    path = Path(file_of(path))
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        path = path.with_suffix("")
+    return path.suffix.lower()
 
 
 def content_name(path: str | Path) -> str:
     """The name of a file without the suffixes of format and compression, or of a sheet in it."""
-    return _expanded(path).stem if file_of(path) == str(path) else str(path).rpartition(":")[2]
-
-
-def _expanded(path: str | Path) -> Path:
-    """The name without the suffix of a compression."""
+    if file_of(path) != str(path):
+        return str(path).rpartition(":")[2]
     path = Path(path)
-    return path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
+    return Path(path.stem).stem if path.suffix.lower() in COMPRESSED_SUFFIXES else path.stem
 
 
 def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:

@@ -290,7 +290,6 @@ class Predictor:
             return [dict(self._nothing) if skip else next(remaining) for skip in skipped]
         # Rows of the first call are checked before the model is loaded.
         examples = self.task.examples(rows, labeled=False, new=True)
-        self.task = self.task.continued(examples)
         finetuned = self.load()
         data = finetuned.encode(examples, Source.of(rows[0].source))
         self.cut += data.cut

@@ -116,8 +116,6 @@ class Scores(TextTask):
             predicted, true = ([_numbers(side[place])[name] for place in places] for side in (predictions, examples))
             sides[name] = np.array(places, dtype=int), np.array(predicted), np.array(true)
         filled = {name: side for name, side in sides.items() if len(side[0])}
-        if few := next((name for name, (places, *_) in filled.items() if len(places) == 1 < len(examples)), None):
-            raise ValueError(f"The column {few!r} has one number in {len(examples)} rows; a correlation needs two.")
 
         def scores() -> dict[str, float]:
             return _with_means({name: value_scores(predicted, true) for name, (_, predicted, true) in filled.items()})

@@ -25,15 +25,11 @@ def continues_sentence(row: DataRow, previous: DataRow, text_column: str) -> boo
     return not row.has(column) or row.get(column) == previous.get(column)
 
 
-def rows_by_sentence(
-    rows: Sequence[DataRow], text_column: str, are_words: bool | None = None
-) -> list[list[DataRow]] | None:
+def rows_by_sentence(rows: Sequence[DataRow], text_column: str, is_part: bool = False) -> list[list[DataRow]] | None:
     """The rows of each sentence; None if rows are not words with the number of their sentence.
 
-    If earlier rows of the data do not say whether they are words, some sentence must have two.
+    All sentences of a part of the data may have one word; in the whole data some must have two.
     """
-    if are_words is False:
-        return None
     if sentence_column(rows[0], text_column) is None or not all(_has_one_word(row, text_column) for row in rows):
         return None
     sentences: list[list[DataRow]] = []
@@ -45,7 +41,7 @@ def rows_by_sentence(
             sentences.append([])
             number = given
         sentences[-1].append(row)
-    return sentences if are_words or len(sentences) < len(rows) else None
+    return sentences if is_part or len(sentences) < len(rows) else None
 
 
 def refuse_single_words(rows: Sequence[DataRow], text_column: str, label_column: str) -> None:

@@ -267,7 +267,6 @@ class Words(Task[TaggedSentence, tuple[str, ...]]):
     # they are known.
     letters: Literal["first", "last", "none"] | None = None
     word_cut: Mapping[str, str] | None = None  # how texts are cut into words, see `WordCut.record`
-    rows_are_words: bool | None = None  # of new data; None until some sentence has two words
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
     learned_fields: ClassVar[tuple[str, ...]] = ("word_cut",)
@@ -297,7 +296,7 @@ class Words(Task[TaggedSentence, tuple[str, ...]]):
 
     def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[TaggedSentence]:
         """The sentences of rows, or of rows of one word each by the column that numbers the sentences."""
-        sentences = rows_by_sentence(rows, self.text_column, self.rows_are_words)
+        sentences = rows_by_sentence(rows, self.text_column, new)
         if sentences is not None:
             return [self._joined([self._example(row, labeled) for row in sentence]) for sentence in sentences]
         if labeled:
@@ -324,12 +323,6 @@ class Words(Task[TaggedSentence, tuple[str, ...]]):
     def trained_on(self, examples: Examples, source: Source) -> tuple[Self, Examples]:
         """The task, with `word_cut` as the words of training data were cut."""
         return replace(self, word_cut=WordCut.learn([example.words for example in examples]).record), examples
-
-    def continued(self, examples: Examples) -> Self:
-        """The task, with `rows_are_words`: a later part of the data may have sentences of one word only."""
-        if self.rows_are_words is not None or all(len(example.words) == 1 for example in examples):
-            return self
-        return replace(self, rows_are_words=examples[0].has_rows_of_words)
 
     def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
         """The task, with `letters` set from the classes."""

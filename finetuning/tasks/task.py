@@ -133,10 +133,6 @@ class Format(ABC, Generic[E]):
         """The task, with settings for new data learned from training examples; the examples to train on, some."""
         return self, examples
 
-    def continued(self, examples: Sequence[E]) -> Self:
-        """The task for further rows of new data, which begins with these examples."""
-        return self
-
     def group_of(self, example: E) -> Hashable:
         """A key shared by examples that must not be separated when data is split: by default their texts."""
         return example.texts  # type: ignore[attr-defined]
