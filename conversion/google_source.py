@@ -84,7 +84,10 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
 
 
 def _describe(name: str, prefix: Path) -> GoogleSource:
-    folders = [prefix.parent, prefix.parent / "assets", prefix.parent.parent, prefix.parent.parent / "assets"]
+    folder = prefix.parent
+    # The parent of the relative paths "." and ".." would be ".", which is not the folder above.
+    above = folder / ".." if folder.name in ("", "..") else folder.parent
+    folders = [folder, folder / "assets", above, above / "assets"]
 
     def beside(file: str) -> Path | None:
         return next((folder / file for folder in folders if (folder / file).is_file()), None)

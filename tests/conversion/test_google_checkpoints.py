@@ -579,6 +579,29 @@ def test_open_source_next_to_files_of_macos_finds_the_checkpoint(tmp_path, relea
             assert not list(found.prefix.parent.glob("._*"))
 
 
+@pytest.mark.parametrize(
+    ("place", "source"),
+    [
+        (".", "ft"),
+        ("ft", "."),
+        ("ft", "bert_model.ckpt"),
+        ("ft/work", ".."),
+        ("ft/work", "../bert_model.ckpt"),
+        ("ft/work/deeper", "../.."),
+    ],
+)
+def test_open_source_by_relative_path_looks_in_the_folder_above(tmp_path, release, monkeypatch, place, source):
+    release.rename(tmp_path / "ft")
+    for name in ("vocab.txt", "bert_config.json"):
+        (tmp_path / "ft" / name).rename(tmp_path / name)
+    (tmp_path / "ft/work/deeper").mkdir(parents=True)
+    (tmp_path / "ft/work/vocab.txt").write_text("of another model")
+    monkeypatch.chdir(tmp_path / place)
+    with open_source(source) as found:
+        assert found.vocab_file.samefile(tmp_path / "vocab.txt")
+        assert found.config_file.samefile(tmp_path / "bert_config.json")
+
+
 def test_the_state_file_names_the_latest(release):
     for step in (5, 7):
         write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
