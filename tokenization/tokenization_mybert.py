@@ -15,7 +15,7 @@ from ..files.loading import missing_vocabulary
 from ..files.moves import finish_moves
 from ..files.output import write_json
 from ..files.settings import build
-from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
+from .characters import build_normalizer, build_pre_tokenizer, read_rules, replace_lone_surrogates
 from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
 from .settings import VocabularyBasics, VocabularySettings
 from .vocab import (
@@ -119,6 +119,9 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Load a tokenizer from a folder, a `vocab.txt` or the Hub, as every class of transformers does.
 
+        Settings that neither the arguments nor `tokenizer_config.json` have follow from the rules in `tokenizer.json`.
+        With `strict=True`, rules there that this class does not have are an error; by default, a warning names them.
+
         Raises:
             ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
                 valid; the message names the folder or file.
@@ -158,15 +161,23 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         tokenizer_file = kwargs.get("tokenizer_file")
         kwargs = super().convert_to_native_format(**kwargs)
         kwargs.pop("vocab_file", None)  # its content is in vocab
+        strict = kwargs.pop("strict", False)
+        if tokenizer_file:
+            rules, differing = read_rules(_read_wordpiece_json(tokenizer_file))
+            kwargs = rules | kwargs
+            if differing:
+                message = (
+                    f"{tokenizer_file} has rules that MyBertTokenizer does not have ({', '.join(differing)}), so it "
+                    "gives other tokens for some texts"
+                )
+                if strict:
+                    raise ValueError(
+                        f"{message}; expected the rules of BertTokenizer. To train with these, save "
+                        "MyBertTokenizer.from_pretrained(...) in another folder, and name it as the tokenizer."
+                    )
+                logger.warning("%s.", message)
         if "do_lower_case" in kwargs:
             return kwargs
-        normalizer = (tokenizer_file and _read_wordpiece_json(tokenizer_file).get("normalizer")) or {}
-        if "lowercase" in normalizer:  # transformers' BertNormalizer
-            return {
-                "strip_accents": normalizer.get("strip_accents"),
-                **kwargs,
-                "do_lower_case": normalizer["lowercase"],
-            }
         vocab = _read_vocabulary(kwargs["vocab"])[0]
         cased = looks_cased(vocab)
         assumed: dict[str, Any] = {"do_lower_case": not cased}
