@@ -264,6 +264,26 @@ class TestStandardTokenizer:
             options = {"clean_up_tokenization_spaces": clean_up}
             assert tokenizer.decode(ids, **options) == reference.decode(ids, **options)
 
+    @pytest.mark.parametrize(
+        ("text", "words", "other_words"),
+        [
+            ("a\ue000a", "a\ue000a", "aa"),
+            ("ΟΔΟΣ", "οδος", "οδοσ"),
+            ("a\u2e55a", "a \u2e55 a", "a\u2e55a"),
+            ("a\u08caa", "aa", "a\u08caa"),
+            ("a\u0890a", "aa", "a\u0890a"),
+            ("a\U0002b820a", "a \U0002b820 a", "a\U0002b820a"),
+            ("a" * 101, "a" * 101, "[UNK]"),
+        ],
+    )
+    def test_words_that_bert_tokenizer_reads_otherwise(self, text, words, other_words):
+        from transformers import BertTokenizer
+
+        pieces = dict.fromkeys([*SMALL[:5], *words.split(), *other_words.split()])
+        vocab = {piece: index for index, piece in enumerate(pieces)}
+        assert MyBertTokenizer(vocab).tokenize(text) == words.split()
+        assert BertTokenizer(vocab).tokenize(text) == other_words.split()
+
     def test_korean_and_accents(self):
         vocab = [*SMALL[:5], "대", "##한", "é", "e"]
         assert MyBertTokenizer(vocab, strip_accents=False).tokenize("대한 É") == ["대", "##한", "é"]
