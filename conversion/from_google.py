@@ -142,7 +142,7 @@ def _name_labels(
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
             raise SettingError.worded("{head} {!r}: {}", head, problem)
-    labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
+    labels = [str(name) for name in settings.labels or GOOGLE_LABELS[str(settings.task)]]
     if len(set(labels)) < len(labels):
         raise SettingError.worded(
             "{head} {!r}: needs different names for all labels, found {}.", head, ", ".join(labels)

@@ -45,6 +45,8 @@ from .tensorflow import (
 # Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
 _STATE = re.compile(r'^model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
+# Suffixes of archives, which are no prefixes of checkpoints; some cannot be read.
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".7z", ".rar")
 _MAX_EXPANSION = 100  # weights hardly compress; Google's archives expand by a factor below 1.2
 _LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may expand more
 _BROKEN = (
@@ -84,7 +86,10 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
 
 
 def _describe(name: str, prefix: Path) -> GoogleSource:
-    folders = [prefix.parent, prefix.parent / "assets", prefix.parent.parent, prefix.parent.parent / "assets"]
+    folder = prefix.parent
+    # The parent of the relative paths "." and ".." would be ".", which is not the folder above.
+    above = folder / ".." if folder.name in ("", "..") else folder.parent
+    folders = [folder, folder / "assets", above, above / "assets"]
 
     def beside(file: str) -> Path | None:
         return next((folder / file for folder in folders if (folder / file).is_file()), None)
@@ -132,8 +137,8 @@ def _archive_kind(path: Path) -> Callable[[Path], Iterator[_Member]] | None:
         return _zip_members
     if start[:2] == b"\x1f\x8b" or start[257:262] == b"ustar":
         return _tar_members
-    if path.suffix in (".zip", ".tgz", ".gz", ".tar"):
-        problem = f"it begins with {start[:4].hex()}, which is not zip, gzip or tar"
+    if path.suffix in _ARCHIVES:
+        problem = f"it begins with {start[:4].hex()}; expected a zip, tar or tar.gz archive"
         raise ValueError(f"{path}: the archive cannot be read: {problem}")
     return None
 
@@ -152,8 +157,11 @@ def _unpack(members: Iterable[_Member], folder: Path) -> None:
     """Check every member of an archive, and write the files that a conversion needs."""
     for name, is_plain, size, content in members:
         parts = PurePosixPath(name).parts
-        if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
+        if name.startswith("/") or ".." in parts:
             raise _refused(name, "its name leads outside the folder")
+        # On Windows such names may lead outside; as they are, they would not name the files that they mean.
+        if unsafe := next((character for character in "\\:\0" if character in name), None):
+            raise _refused(name, f"its name has the character {unsafe!r}; expected / between folders")
         if not is_plain:
             raise _refused(name, "it is not a plain, unencrypted file")
         if content is None or not parts or not _NEEDED.fullmatch(parts[-1]):

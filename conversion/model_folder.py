@@ -23,6 +23,7 @@ from ..files.checkpoint import (
 )
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import MODEL_FOLDER, output_to
+from ..files.processes import only_errors
 from ..modeling_mybert import MyBertConfig
 from .key_map import GROUPS, HEADS, TIED, UNUSED_BY_HEAD, WeightRow, head_of_class, model_rows
 
@@ -122,9 +123,10 @@ class ModelFolder:
             options["key_mapping"] = {f"^{re.escape(self._wrapper)}": ""}
         if self.head == "encoder":
             options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
-        model, report = model_class.from_pretrained(
-            self.path, dtype=torch.float32, output_loading_info=True, **options
-        )
+        with only_errors():
+            model, report = model_class.from_pretrained(
+                self.path, dtype=torch.float32, output_loading_info=True, **options
+            )
         return model.eval(), report
 
     def config_as(self, model_type: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def prepare_data(arguments: DataSettings) -> StoreSummary | FilterReport | None:
     """
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
-    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer) if arguments.tokenizer else None
+    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer, strict=True) if arguments.tokenizer else None
     show_progress = not arguments.quiet
     if arguments.dry_run:
         report = inspected(arguments.text, tokenizer, arguments, show_progress)

@@ -168,7 +168,7 @@ def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBert
     """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
     settings, wanted = plan.settings, plan.settings.new_pieces_settings
     if (named := settings.tokenizer or settings.model) and not wanted:
-        return MyBertTokenizer.from_pretrained(Checkpoint(named).name)
+        return MyBertTokenizer.from_pretrained(Checkpoint(named).name, strict=True)
     if corpus is None:
         store = Path(str(settings.token_store))
         folder = store if store.is_dir() else store.parent
@@ -186,7 +186,7 @@ def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBert
     text = filter(None, lines)
     work: dict[str, Any] = {"num_processes": settings.num_processes, "show_progress": not plan.training.disable_tqdm}
     if wanted:
-        old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name)
+        old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name, strict=True)
         tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
     else:
         tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, settings))

@@ -8,7 +8,10 @@ Each class is a list of inclusive `(first, last)` code-point ranges; `regex_clas
 regular expression's brackets. The tests compare every table with `unicodedata`.
 """
 
+import json
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -145,6 +148,52 @@ def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreToken
     alone = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
     isolate = pre_tokenizers.Split(Regex(f"[{regex_class(alone)}]"), behavior="isolated")
     return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), isolate])
+
+
+def read_rules(saved: Mapping[str, Any]) -> tuple[dict[str, bool | None], list[str]]:
+    """Read the rules in a `tokenizer.json`: the settings of `MyBertTokenizer`, and the parts that it does not have."""
+    normalizer, pre_tokenizer = saved.get("normalizer"), saved.get("pre_tokenizer")
+    steps = [*_steps(normalizer)]
+    kinds = {step["type"] for step in steps}
+    bert = next((step for step in steps if step["type"] == "BertNormalizer"), None)
+    if bert is not None:
+        lower, strip, alone = bert["lowercase"], bert.get("strip_accents"), bert["handle_chinese_chars"]
+        kept = steps == [bert] and bert["clean_text"], pre_tokenizer == {"type": "BertPreTokenizer"}
+    else:
+        lower, strip = "Lowercase" in kinds, not kinds.isdisjoint(("NFD", "StripAccents"))
+        strip = None if strip == lower else strip  # Google's rule
+        alone = _equal(pre_tokenizer, build_pre_tokenizer(True))
+        kept = (
+            _equal(normalizer, build_normalizer(lower, strip)),
+            alone or _equal(pre_tokenizer, build_pre_tokenizer(False)),
+        )
+    parts = (("normalizer", normalizer), ("pre_tokenizer", pre_tokenizer))
+    differing = [f"{name} {_shown(part)}" for (name, part), same in zip(parts, kept, strict=True) if not same]
+    return {"do_lower_case": lower, "strip_accents": strip, "tokenize_chinese_chars": alone}, differing
+
+
+def _steps(part: Mapping[str, Any] | None) -> Iterator[Mapping[str, Any]]:
+    """Yield a part of a `tokenizer.json`, or the parts of a sequence."""
+    if part and part["type"] == "Sequence":
+        for step in part.get("normalizers") or part.get("pretokenizers") or ():
+            yield from _steps(step)
+    elif part:
+        yield part
+
+
+def _equal(part: Mapping[str, Any] | None, built: Any) -> bool:
+    """Whether a part of a `tokenizer.json`, of any version of `tokenizers`, is what was built."""
+    if part is None:
+        return False
+    read = type(built)([])
+    read.__setstate__(json.dumps(part).encode())
+    return bool(read.__getstate__() == built.__getstate__())
+
+
+def _shown(part: Mapping[str, Any] | None) -> str:
+    """Name the kinds of a part's steps; of BERT's own, what it leaves out."""
+    names = [step["type"] + " without clean_text" * (step.get("clean_text") is False) for step in _steps(part)]
+    return " + ".join(names) or "None"
 
 
 def replace_lone_surrogates(text: str) -> str:

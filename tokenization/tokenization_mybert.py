@@ -15,9 +15,9 @@ from ..files.loading import missing_vocabulary
 from ..files.moves import finish_moves
 from ..files.output import write_json
 from ..files.settings import build
-from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
+from .characters import build_normalizer, build_pre_tokenizer, read_rules, replace_lone_surrogates
 from .learning import FilesOrTexts, Texts, VocabularyReport, learn_vocabulary, read_source
-from .settings import VocabularyBasics, VocabularySettings
+from .settings import SPECIAL_TOKENS, VocabularyBasics, VocabularySettings, reserved_tokens
 from .vocab import (
     CONTINUATION_PREFIX,
     build_model,
@@ -29,6 +29,10 @@ from .vocab import (
 )
 
 logger = logging.getLogger(__name__)
+
+_SPECIAL_NAMES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")  # in the order of SPECIAL_TOKENS
+# Settings that a new vocabulary does not change.
+_KEPT = ("model_max_length", "padding_side", "truncation_side", "split_special_tokens", "clean_up_tokenization_spaces")
 
 Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
 
@@ -119,6 +123,9 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, *args: Any, **kwargs: Any) -> Any:
         """Load a tokenizer from a folder, a `vocab.txt` or the Hub, as every class of transformers does.
 
+        Settings that neither the arguments nor `tokenizer_config.json` have follow from the rules in `tokenizer.json`.
+        With `strict=True`, rules there that this class does not have are an error; by default, a warning names them.
+
         Raises:
             ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
                 valid; the message names the folder or file.
@@ -158,15 +165,23 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         tokenizer_file = kwargs.get("tokenizer_file")
         kwargs = super().convert_to_native_format(**kwargs)
         kwargs.pop("vocab_file", None)  # its content is in vocab
+        strict = kwargs.pop("strict", False)
+        if tokenizer_file:
+            rules, differing = read_rules(_read_wordpiece_json(tokenizer_file))
+            kwargs = rules | kwargs
+            if differing:
+                message = (
+                    f"{tokenizer_file} has rules that MyBertTokenizer does not have ({', '.join(differing)}), so it "
+                    "gives other tokens for some texts"
+                )
+                if strict:
+                    raise ValueError(
+                        f"{message}; expected the rules of BertTokenizer. To train with these, save "
+                        "MyBertTokenizer.from_pretrained(...) in another folder, and name it as the tokenizer."
+                    )
+                logger.warning("%s.", message)
         if "do_lower_case" in kwargs:
             return kwargs
-        normalizer = (tokenizer_file and _read_wordpiece_json(tokenizer_file).get("normalizer")) or {}
-        if "lowercase" in normalizer:  # transformers' BertNormalizer
-            return {
-                "strip_accents": normalizer.get("strip_accents"),
-                **kwargs,
-                "do_lower_case": normalizer["lowercase"],
-            }
         vocab = _read_vocabulary(kwargs["vocab"])[0]
         cased = looks_cased(vocab)
         assumed: dict[str, Any] = {"do_lower_case": not cased}
@@ -203,10 +218,10 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
 
         Args:
             text_iterator: Texts, or lists of texts.
-            vocab_size: Size of the new vocabulary, `new_special_tokens` included.
+            vocab_size: Size of the new vocabulary, all special tokens included.
             length: Number of texts; ignored.
-            new_special_tokens: Special tokens in addition to BERT's five; they get the last ids.
-            special_tokens_map: Not supported: BERT's special tokens keep their names.
+            new_special_tokens: Special tokens in addition to this tokenizer's; they get the last ids.
+            special_tokens_map: Not supported: special tokens keep their names.
             **kwargs: Other settings of `train_wordpiece`, such as `algorithm` and `min_frequency`;
                 `vocab_layout` is this vocabulary's unless it is given.
 
@@ -214,7 +229,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             ValueError: As `train_wordpiece`; also for special_tokens_map, or if this tokenizer keeps CJK words.
         """
         if special_tokens_map:
-            raise ValueError(f"special_tokens_map is {special_tokens_map}; BERT's special tokens keep their names.")
+            raise ValueError(f"special_tokens_map is {special_tokens_map}; special tokens keep their names.")
         if not self.tokenize_chinese_chars:
             raise ValueError("tokenize_chinese_chars is False; vocabularies are learned with CJK characters alone.")
         layout = "google" if "[unused0]" in self.get_vocab() else "compact"
@@ -224,10 +239,26 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             "do_lower_case": self.do_lower_case,
             "strip_accents": strip_accents,
         } | kwargs
-        extra = list(new_special_tokens or ())
-        tokenizer = train_wordpiece(texts=text_iterator, vocab_size=vocab_size - len(extra), **settings)
-        tokenizer.add_special_tokens({"extra_special_tokens": extra})
-        tokenizer.model_max_length = self.model_max_length
+        added = {token.content: token for token in self.added_tokens_decoder.values()}
+        special = {name: added[getattr(self, name)] for name in _SPECIAL_NAMES}
+        names = dict(zip(SPECIAL_TOKENS, map(str, special.values()), strict=True))
+        extra = {
+            str(token): token for token in (*map(added.get, self.extra_special_tokens), *(new_special_tokens or ()))
+        }
+        extra = {name: token for name, token in extra.items() if name not in names.values()}
+        reserved = {names.get(piece, piece) for piece in reserved_tokens(settings["vocab_layout"])}
+        learned = train_wordpiece(
+            texts=text_iterator, vocab_size=vocab_size - len(extra.keys() - reserved), **settings
+        )
+        tokenizer = type(self)(
+            {names.get(piece, piece): index for piece, index in learned.get_vocab().items()},
+            learned.do_lower_case,
+            strip_accents=learned.strip_accents,
+            extra_special_tokens=[*extra.values()],
+            **special,
+            **{name: getattr(self, name) for name in _KEPT},
+        )
+        tokenizer.training_report = learned.training_report
         return tokenizer
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:

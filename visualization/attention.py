@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..files.errors import SettingError, abbreviated
+from ..files.loading import longest_sequence
 from .pictures import BLUE, QUIET_COLOUR, VERMILION, new_figure, picture_path, write_figure, write_heading
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ class AttentionMap:
         layers, heads = self.weights.shape[:2]
         if view not in ("attention", "rollout"):
             raise SettingError("view", view, "attention or rollout", known=["attention", "rollout"])
-        if layer is not None and not 0 <= layer < layers:
+        if layer is not None and not (isinstance(layer, Integral) and 0 <= layer < layers):
             raise SettingError.worded(
                 "{layer} is {}; the model's {} layers are counted from 0 to {}.", layer, layers, layers - 1
             )
@@ -105,7 +107,7 @@ class AttentionMap:
             raise SettingError.worded(
                 "{head} is {}, but a rollout is the mean over all heads: choose a layer only.", head
             )
-        if head is not None and not 0 <= head < heads:
+        if head is not None and not (isinstance(head, Integral) and 0 <= head < heads):
             raise SettingError.worded(
                 "{head} is {}; the {} heads of a layer are counted from 0 to {}.", head, heads, heads - 1
             )
@@ -200,7 +202,7 @@ def attention_map(
             raise ValueError(f"{name} is empty; expected a text to look at.")
     inputs = tokenizer(text, text_pair, return_tensors="pt", verbose=False)
     count = inputs["input_ids"].shape[1]
-    limit = getattr(model.config, "max_position_embeddings", count)
+    limit = longest_sequence(model.config) or count
     if count > limit:
         raise ValueError(f"The text has {count} tokens with the special ones; the model takes {limit} at most.")
     encoder = model.base_model

@@ -6,10 +6,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ..files.checkpoint import Checkpoint
+from ..files.errors import SettingError
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import reserved
 from .attention import attention_map
-from .curves import SUITE_FILE, learning_curves, plot_run
+from .curves import STATE_FILE, SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
 from .pair_groups import accuracy_bars
 from .pictures import picture_path
@@ -34,14 +35,21 @@ def draw_attention(arguments: AttentionSettings) -> Path:
         else:
             model, _ = load_model(checkpoint, AutoModel)
             attention = attention_map(model, tokenizer, text, text_pair)
-            attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
+            try:
+                attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
+            except SettingError as error:
+                names = {"layer": "attention_layer", "head": "attention_head"}
+                raise SettingError(error.args[0].renamed(names)) from error
     return path
 
 
 def draw_run(arguments: CurvesSettings) -> Path:
     """Draw the training curves of runs in one picture; of suites, learning curves; of reports of scores, bars."""
-    are_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
-    are_reports = all(Path(file).is_file() for file in arguments.run_dirs)
+    # The file in a folder that is read means its folder.
+    places = [Path(place) for place in arguments.run_dirs]
+    places = [place.parent if place.name in (STATE_FILE, SUITE_FILE) else place for place in places]
+    are_suites = all((folder / SUITE_FILE).is_file() for folder in places)
+    are_reports = all(file.is_file() for file in places)
     draw = learning_curves if are_suites else accuracy_bars if are_reports else plot_run
     with reserved(arguments.output, overwrite=arguments.overwrite) if arguments.output else nullcontext():
-        return draw(arguments.run_dirs, arguments.output)
+        return draw(places, arguments.output)

@@ -22,6 +22,8 @@ from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+STATE_FILE = "trainer_state.json"  # of a run's output folder, or of a checkpoint
+
 _TRAINING_COLOUR, _EVALUATION_COLOUR = BLUE, VERMILION
 # Of several runs, each with one of Okabe and Ito's colors.
 RUN_COLOURS = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -189,10 +191,10 @@ def _log_history(run_dir: str | Path) -> Sequence[Mapping[str, Any]]:
 
     refuse_address(run_dir)
     run_dir = Path(run_dir)
-    state_file = run_dir / "trainer_state.json"
+    state_file = run_dir / STATE_FILE
     if not state_file.is_file():
         checkpoint = get_last_checkpoint(run_dir) if run_dir.is_dir() else None
-        if checkpoint is None or not (state_file := Path(checkpoint, "trainer_state.json")).is_file():
+        if checkpoint is None or not (state_file := Path(checkpoint, STATE_FILE)).is_file():
             raise FileNotFoundError(
                 f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one; expected the output"
                 " folder of a training run."

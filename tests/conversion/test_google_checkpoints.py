@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForTokenClassification, AutoTokenizer
 
 import mybert
 from mybert.conversion import (
@@ -201,6 +201,11 @@ def test_token_classification_has_to_be_named(tmp_path):
     weights = read_tensor_bundle(TF1 / "classifier" / "bert_model.ckpt")
     expected = reference["sequence_output"] @ weights["output_weights"].T + weights["output_bias"]
     compare(model, reference, {"logits": expected.astype(np.float32)})
+
+
+def test_labels_of_a_classifier_may_be_numbers(tmp_path):
+    convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", labels=[2, 0, 1], verify=False)
+    assert AutoConfig.from_pretrained(tmp_path / "model").label2id == {"2": 0, "0": 1, "1": 2}
 
 
 def test_multiple_choice_has_one_score(tmp_path, copy_checkpoint):
@@ -579,6 +584,29 @@ def test_open_source_next_to_files_of_macos_finds_the_checkpoint(tmp_path, relea
             assert not list(found.prefix.parent.glob("._*"))
 
 
+@pytest.mark.parametrize(
+    ("place", "source"),
+    [
+        (".", "ft"),
+        ("ft", "."),
+        ("ft", "bert_model.ckpt"),
+        ("ft/work", ".."),
+        ("ft/work", "../bert_model.ckpt"),
+        ("ft/work/deeper", "../.."),
+    ],
+)
+def test_open_source_by_relative_path_looks_in_the_folder_above(tmp_path, release, monkeypatch, place, source):
+    release.rename(tmp_path / "ft")
+    for name in ("vocab.txt", "bert_config.json"):
+        (tmp_path / "ft" / name).rename(tmp_path / name)
+    (tmp_path / "ft/work/deeper").mkdir(parents=True)
+    (tmp_path / "ft/work/vocab.txt").write_text("of another model")
+    monkeypatch.chdir(tmp_path / place)
+    with open_source(source) as found:
+        assert found.vocab_file.samefile(tmp_path / "vocab.txt")
+        assert found.config_file.samefile(tmp_path / "bert_config.json")
+
+
 def test_the_state_file_names_the_latest(release):
     for step in (5, 7):
         write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
@@ -643,6 +671,20 @@ def test_unsafe_members(tmp_path, release, archive, member):
     with pytest.raises(ValueError, match=r"member .* is refused"):
         convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_members_with_backslashes_are_named(tmp_path, release):
+    pack(release, tmp_path / "a.zip", [(zip_member("uncased\\vocab.txt"), b"x")])
+    with pytest.raises(ValueError, match=r"is refused: its name has the character .* expected / between folders"):
+        convert_google_checkpoint(tmp_path / "a.zip", tmp_path / "model")
+
+
+@pytest.mark.parametrize(("suffix", "mode"), [("bz2", "w:bz2"), ("xz", "w:xz")])
+def test_archives_of_other_kinds_are_named(tmp_path, release, suffix, mode):
+    with tarfile.open(tmp_path / f"a.tar.{suffix}", mode) as out:
+        out.add(release, release.name)
+    with pytest.raises(ValueError, match=rf"a\.tar\.{suffix}: .*; expected a zip, tar or tar\.gz archive"):
+        convert_google_checkpoint(tmp_path / f"a.tar.{suffix}", tmp_path / "model")
 
 
 def test_bombs(tmp_path, release):

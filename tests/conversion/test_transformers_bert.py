@@ -54,6 +54,14 @@ def test_there_and_back(tmp_path, head, save_model):
     assert set(before) - set(after) == {"sparse_prediction", "unpad_inputs"}
 
 
+def test_weights_that_are_left_out_are_named_in_the_report_alone(tmp_path, save_model, capfd, caplog):
+    save_model(tmp_path / "bert", "pretraining", library=transformers)
+    capfd.readouterr()
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "model", head="encoder")
+    assert report.verification.ok and report.ignored
+    assert "cls.predictions" not in "".join((*capfd.readouterr(), caplog.text))  # transformers' table
+
+
 def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_config, save_bert, write_vocab):
     save_bert(tmp_path / "bert", "sequence-classification")
     write_vocab(tmp_path / "bert")

@@ -67,6 +67,15 @@ def test_a_model_goes_on_learning(tmp_path, arguments, user_error):
     assert not (tmp_path / "other_run").exists()
 
 
+def test_pretrain_with_a_tokenizer_of_other_rules_is_an_error(tmp_path, arguments, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    file = tmp_path / "tokenizer" / "tokenizer.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"pre_tokenizer": {"type": "WhitespaceSplit"}}))
+    with pytest.raises(ValueError, match=r"tokenizer.json has rules .*\(pre_tokenizer WhitespaceSplit\).* expected"):
+        pretrain(arguments(tokenizer=str(tmp_path / "tokenizer")))
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.slow
 def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenizer, documents):
     tokenizer.save_pretrained(tmp_path / "tokenizer")

@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AddedToken, AutoTokenizer
 
 from mybert.files.source import read_rows
 from mybert.pretraining import build_token_store
@@ -277,6 +277,31 @@ class TestNewFromOld:
         again = AutoTokenizer.from_pretrained(tmp_path)
         assert again.tokenize("[ENT] cats[/ENT]") == new.tokenize("[ENT] cats[/ENT]")
         assert again.tokenize("[ENT]") == ["[ENT]"]
+
+    def test_train_new_from_iterator_keeps_settings_and_special_tokens(self, tmp_path):
+        names = {"pad": "<p>", "unk": "<u>", "cls": "<s>", "sep": "</s>", "mask": "<m>"}
+        settings = {f"{name}_token": token for name, token in names.items()} | {
+            "padding_side": "left", "truncation_side": "left", "model_max_length": 77,
+            "split_special_tokens": True, "clean_up_tokenization_spaces": True,
+        }  # fmt: skip
+        extra = ["[E]", AddedToken("[L]", lstrip=True)]
+        old = MyBertTokenizer([*names.values(), "a"], extra_special_tokens=extra, **settings)
+        new = old.train_new_from_iterator(corpus(), 220, new_special_tokens=["<m>", "[N]", "[E]"])
+        assert len(new) == 220
+        assert new.training_report.size == 217
+        assert new.convert_tokens_to_ids([*names.values(), "[E]", "[L]", "[N]"]) == [0, 1, 2, 3, 4, 217, 218, 219]
+        new.save_pretrained(tmp_path)
+        for tokenizer in (new, AutoTokenizer.from_pretrained(tmp_path), MyBertTokenizer.from_pretrained(tmp_path)):
+            assert {name: getattr(tokenizer, name) for name in settings} == settings
+            assert tokenizer.extra_special_tokens == ["[E]", "[L]", "[N]"]
+            assert tokenizer.added_tokens_decoder[218].lstrip
+            assert tokenizer("[N]", split_special_tokens=False)["input_ids"] == [2, 219, 3]
+
+    def test_train_new_from_iterator_does_not_count_a_reserved_piece_twice(self):
+        old = MyBertTokenizer(reserved_tokens("google"), extra_special_tokens=["[unused0]"])
+        new = old.train_new_from_iterator(corpus(), 1200)
+        assert (len(new), new.training_report.size) == (1200, 1200)
+        assert new.tokenize("[unused0]") == ["[unused0]"]
 
     def test_train_wordpiece_impossible_settings_are_errors(self):
         with pytest.raises(ValueError, match="special tokens keep their names"):

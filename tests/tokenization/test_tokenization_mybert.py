@@ -1,12 +1,14 @@
 import json
 import logging
+import re
 import unicodedata
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from tokenizers import BertWordPieceTokenizer, normalizers, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from mybert.tokenization import MyBertTokenizer, characters, load_vocab
 from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer
@@ -262,6 +264,26 @@ class TestStandardTokenizer:
             options = {"clean_up_tokenization_spaces": clean_up}
             assert tokenizer.decode(ids, **options) == reference.decode(ids, **options)
 
+    @pytest.mark.parametrize(
+        ("text", "words", "other_words"),
+        [
+            ("a\ue000a", "a\ue000a", "aa"),
+            ("ΟΔΟΣ", "οδος", "οδοσ"),
+            ("a\u2e55a", "a \u2e55 a", "a\u2e55a"),
+            ("a\u08caa", "aa", "a\u08caa"),
+            ("a\u0890a", "aa", "a\u0890a"),
+            ("a\U0002b820a", "a \U0002b820 a", "a\U0002b820a"),
+            ("a" * 101, "a" * 101, "[UNK]"),
+        ],
+    )
+    def test_words_that_bert_tokenizer_reads_otherwise(self, text, words, other_words):
+        from transformers import BertTokenizer
+
+        pieces = dict.fromkeys([*SMALL[:5], *words.split(), *other_words.split()])
+        vocab = {piece: index for index, piece in enumerate(pieces)}
+        assert MyBertTokenizer(vocab).tokenize(text) == words.split()
+        assert BertTokenizer(vocab).tokenize(text) == other_words.split()
+
     def test_korean_and_accents(self):
         vocab = [*SMALL[:5], "대", "##한", "é", "e"]
         assert MyBertTokenizer(vocab, strip_accents=False).tokenize("대한 É") == ["대", "##한", "é"]
@@ -286,6 +308,77 @@ class TestLoading:
         (tmp_path / "tokenizer_config.json").unlink()
         tokenizer = MyBertTokenizer.from_pretrained(tmp_path, strip_accents=True)
         assert (tokenizer.do_lower_case, tokenizer.strip_accents) == (False, True)
+
+    @pytest.fixture
+    def wrap(self, tmp_path):
+        """Save a tokenizer of the `tokenizers` library with transformers, which does not know its rules."""
+
+        def save(tokenizer):
+            file = tmp_path / "alone.json"
+            tokenizer.save(str(file))
+            special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+            PreTrainedTokenizerFast(tokenizer_file=str(file), **special).save_pretrained(tmp_path / "wrapped")
+            return tmp_path / "wrapped"
+
+        return save
+
+    RULES_PIECES = (*SMALL, "c", "##a", "##f", "##e", "##é", "Cat", "中", "国", "中国", "##国")
+    RULES_TEXT = "Cat cat café 中国."
+
+    @pytest.mark.parametrize(
+        "rules",
+        [
+            {"handle_chinese_chars": False},
+            {"strip_accents": False},
+            {"lowercase": False},
+            {"lowercase": False, "strip_accents": True, "handle_chinese_chars": False},
+        ],
+    )
+    def test_from_pretrained_reads_every_rule_of_bert_from_tokenizer_json(self, rules, wrap, caplog):
+        vocab = {piece: index for index, piece in enumerate(self.RULES_PIECES)}
+        folder = wrap(BertWordPieceTokenizer(vocab, **rules))
+        tokenizer = MyBertTokenizer.from_pretrained(folder, strict=True)
+        expected = AutoTokenizer.from_pretrained(folder).tokenize(self.RULES_TEXT)
+        assert tokenizer.tokenize(self.RULES_TEXT) == expected
+        assert caplog.text == ""
+        assert MyBertTokenizer.from_pretrained(folder, do_lower_case=False).do_lower_case is False
+
+    @LOWER
+    @pytest.mark.parametrize("strip", [True, False, None])
+    @pytest.mark.parametrize("chinese", [True, False])
+    def test_from_pretrained_reads_its_own_rules_from_tokenizer_json(self, lower, strip, chinese, wrap, caplog):
+        own = MyBertTokenizer(self.RULES_PIECES, lower, strip_accents=strip, tokenize_chinese_chars=chinese)
+        tokenizer = MyBertTokenizer.from_pretrained(wrap(own.backend_tokenizer), strict=True)
+        assert tokenizer.backend_tokenizer.to_str() == own.backend_tokenizer.to_str()
+        assert caplog.text == ""
+
+    @pytest.mark.parametrize(
+        ("part", "value", "shown", "settings"),
+        [
+            (
+                "normalizer",
+                normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]),
+                "normalizer NFKC + Lowercase",
+                (True, False, True),
+            ),
+            ("normalizer", None, "normalizer None", (False, None, True)),
+            ("pre_tokenizer", pre_tokenizers.WhitespaceSplit(), "pre_tokenizer WhitespaceSplit", (True, None, False)),
+        ],
+    )
+    def test_from_pretrained_names_rules_that_it_does_not_keep(self, part, value, shown, settings, wrap, caplog):
+        backend = MyBertTokenizer(self.RULES_PIECES).backend_tokenizer
+        setattr(backend, part, value)
+        folder = wrap(backend)
+        tokenizer = MyBertTokenizer.from_pretrained(folder)
+        assert (tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars) == settings
+        assert f"has rules that MyBertTokenizer does not have ({shown})" in caplog.text
+        with pytest.raises(ValueError, match=re.escape(f"does not have ({shown})")):
+            MyBertTokenizer.from_pretrained(folder, strict=True)
+
+    def test_from_pretrained_names_control_characters_that_it_does_not_keep(self, wrap, caplog):
+        vocab = {piece: index for index, piece in enumerate(self.RULES_PIECES)}
+        MyBertTokenizer.from_pretrained(wrap(BertWordPieceTokenizer(vocab, clean_text=False)))
+        assert "(normalizer BertNormalizer without clean_text)" in caplog.text
 
     @pytest.mark.parametrize("setting", [True, False])
     def test_folder_of_google(self, google_vocab_file, tmp_path, setting):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel
 
 from mybert import MyBertModel
 from mybert.cli import main
@@ -127,6 +127,15 @@ def test_texts_that_cannot_be_shown(texts, message, heads, tokenizer):
         attention_map(heads("Model").model(), tokenizer, *texts)
 
 
+def test_attention_map_limit_does_not_count_positions_before_the_first(tokenizer):
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = RobertaConfig(**size, vocab_size=len(tokenizer), max_position_embeddings=20, pad_token_id=1)
+    model = RobertaModel(config)
+    assert len(attention_map(model, tokenizer, "the " * 16).tokens) == 18
+    with pytest.raises(ValueError, match="The text has 19 tokens with the special ones; the model takes 18 at most"):
+        attention_map(model, tokenizer, "the " * 17)
+
+
 def test_attention_map_weights_that_are_not_finite_are_rejected(heads, tokenizer):
     model = heads("Model").model()
     model.encoder.layer[1].attention.self.query.weight.data.fill_(float("nan"))
@@ -161,6 +170,8 @@ def test_rollout_keeps_all_that_comes_in(seed, layers, heads, tokens):
     [
         ({"layer": 2}, "the model's 2 layers are counted from 0 to 1"),
         ({"layer": -1}, ""),
+        ({"layer": 1.0}, "layer is 1.0; the model's 2 layers are counted from 0 to 1"),
+        ({"head": "1"}, "head is 1; the 3 heads"),
         ({"head": 3}, "the 3 heads of a layer are counted from 0 to 2"),
         ({"head": -1}, ""),
         ({"head": 1, "view": "rollout"}, "a rollout is the mean over all heads"),
@@ -275,7 +286,8 @@ def test_command_writes_each_view(tmp_path, model_dir):
     ("change", "error", "message"),
     [
         ({"output": "map.html"}, ValueError, "must end in .png"),
-        ({"attention_layer": 9}, ValueError, "layer is 9"),
+        ({"attention_layer": 9}, ValueError, "^attention_layer is 9"),
+        ({"attention_head": -1}, ValueError, "^attention_head is -1"),
         ({"view": "input", "attention_layer": 1}, ValueError, "no layer and no head to choose"),
         ({"sentences": ["the " * 30]}, ValueError, "32 tokens"),
         ({"sentences": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
@@ -311,3 +323,14 @@ def test_curves_command(tmp_path):
     (tmp_path / "training_curves.png").write_text("an earlier one")
     assert not main(["curves", str(tmp_path)])  # the run's own picture is redrawn
     assert (tmp_path / "training_curves.png").read_bytes() == (tmp_path / "other.png").read_bytes()
+
+
+def test_curves_command_takes_the_file_of_a_run(tmp_path):
+    state = {"log_history": [{"step": 10, "loss": 2.0}, {"step": 20, "loss": 1.0}]}
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps(state))
+    file = str(tmp_path / "first" / "trainer_state.json")
+    assert not main(["curves", file])
+    assert not main(["curves", file, str(tmp_path / "second"), "--output", str(tmp_path / "both.png")])
+    assert (tmp_path / "first" / "training_curves.png").is_file() and (tmp_path / "both.png").is_file()

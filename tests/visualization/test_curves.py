@@ -281,6 +281,9 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
         draw_run(CurvesSettings(run_dirs=[*map(str, folders)], output=str(tmp_path / "both.png")))
         == tmp_path / "both.png"
     )
+    file = str(folders[0] / "suite.json")
+    assert draw_run(CurvesSettings(run_dirs=[file])) == tmp_path / "a" / "learning_curves.png"
+    del figures[2:]
     ax, again = figures[1].axes  # tasks may have the same title
     assert (ax.get_title(loc="left"), again.get_title(loc="left")) == ("SST-2", "SST-2")
     (mine, _, (bars,)), (other, _, _) = ax.containers
