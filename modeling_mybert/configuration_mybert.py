@@ -110,7 +110,9 @@ class MyBertConfig(PreTrainedConfig):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
         for label in self.id2label or ():
-            if not (_is_in(label, kind=Integral) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
+            if not (
+                _is_in(label, kind=Integral) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)
+            ):
                 raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
         known = list(self.__dataclass_fields__)
         for name in kwargs:
