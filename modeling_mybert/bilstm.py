@@ -59,7 +59,10 @@ class MyBertBiLstmModel(MyBertModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Encode a batch; see `MyBertModel.forward`. Rows hold one sequence each, padded on the right."""
+        """Encode a batch; see `MyBertModel.forward`.
+
+        Rows hold one sequence each, padded on the right; padding elsewhere is a ValueError.
+        """
         outputs = super().forward(input_ids, attention_mask=attention_mask, **{**kwargs, "return_dict": True})
         states = run_lstm(self.bilstm, outputs.last_hidden_state, attention_mask)
         outputs.last_hidden_state = states
@@ -71,8 +74,10 @@ def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> 
     """Run an LSTM over rows (B, L, D) that are padded on the right; its outputs (B, L, E) are 0 at padding."""
     if mask is None:
         return lstm(states)[0]
-    lengths = unmask_empty_rows(mask).sum(1).cpu()  # torch packs no empty rows
-    packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+    is_token = unmask_empty_rows(mask).bool().cpu()  # torch packs no empty rows
+    if (is_token[:, 1:] > is_token[:, :-1]).any():
+        raise ValueError("attention_mask has tokens behind padding; a BiLSTM expects padding on the right.")
+    packed = pack_padded_sequence(states, is_token.sum(1), batch_first=True, enforce_sorted=False)
     return pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=states.shape[1])[0]
 
 

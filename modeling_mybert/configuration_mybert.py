@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -101,14 +102,17 @@ class MyBertConfig(PreTrainedConfig):
             named = getattr(torch, value, None) if isinstance(value, str) else value
             if value is not None and not isinstance(named, torch.dtype):
                 raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
+        # Numbers of labels often come from NumPy or scikit-learn; transformers makes them int.
         count = kwargs.get("num_labels")
-        if count is not None and not _is_in(count, 0, _MAX_LABELS):
+        if count is not None and not _is_in(count, 0, _MAX_LABELS, Integral):
             raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MAX_LABELS}.")
         for name in ("id2label", "label2id"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
         for label in self.id2label or ():
-            if not (_is_in(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
+            if not (
+                _is_in(label, kind=Integral) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)
+            ):
                 raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
         known = list(self.__dataclass_fields__)
         for name in kwargs:
@@ -189,6 +193,6 @@ class MyBertConfig(PreTrainedConfig):
 
 
 def _is_in(value: Any, lowest: float = -math.inf, highest: float = math.inf, kind: type = int) -> bool:
-    """Whether a value is a number of a kind, `int` or `float`, in a range; an integer is a `float`, too."""
-    kinds = (int, float) if kind is float else int
+    """Whether a value is a number of a kind in a range: `int`, `Integral` or `float`, which an integer is, too."""
+    kinds = (int, float) if kind is float else kind
     return isinstance(value, kinds) and not isinstance(value, bool) and lowest <= value <= highest

@@ -223,7 +223,9 @@ class MyBertForTokenClassification(_MyBertWithClassifier):
         Raises:
             ValueError: If the labels have the wrong shape, dtype or values.
         """
-        unpad_inputs = not is_changed(self.classifier) and padding_is_ignored(labels, attention_mask, **kwargs)
+        unpad_inputs = not is_changed(self.dropout, self.classifier) and padding_is_ignored(
+            labels, attention_mask, **kwargs
+        )
         others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
         outputs = self._encoder(*others, unpad_inputs=unpad_inputs)(input_ids)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))

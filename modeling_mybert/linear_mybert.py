@@ -222,7 +222,7 @@ def is_plain(states: torch.Tensor) -> bool:
 def _multiply_to_learn(
     kernels: LinearKernels, network: Scan, layer: Any, states: torch.Tensor, activation: nn.Module | None = None
 ) -> torch.Tensor:
-    if layer not in network.layers or layer.weight.dtype != states.dtype:
+    if layer not in network.layers or layer.weight.dtype != states.dtype or not states.numel():
         return call_layer(layer, states, activation)
     if kernels.product and states.numel() * layer.out_features >= kernels.smallest:
         product = _Product.apply(states.contiguous(), layer.weight, layer.bias)
@@ -236,7 +236,8 @@ def _multiply(
 ) -> torch.Tensor:
     """One call of our own for each product: a short forward is mostly Python."""
     weight, bias = layer.weight, layer.bias
-    if layer not in network.layers or weight.dtype != states.dtype:
+    # Of a batch with tokens, the last layers may have none: a head that predicts labeled tokens only.
+    if layer not in network.layers or weight.dtype != states.dtype or not states.numel():
         return call_layer(layer, states, activation)
     gelu = _GELU.get(type(activation)) if activation in network.activations else None
     size, few_rows = states.numel() * layer.out_features, states.numel() <= FEW_ROWS * layer.in_features

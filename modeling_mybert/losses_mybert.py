@@ -123,6 +123,7 @@ def linear_cross_entropy(
             and dtype in _TYPES
             and is_plain(hidden_states)
             and layer in scan(layer).layers
+            and layer.bias is not None
             and layer.weight.dtype == torch.float32
             and (is_cast or hidden_states.dtype == torch.float32)
         )

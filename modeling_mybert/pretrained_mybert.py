@@ -70,12 +70,16 @@ class MyBertPreTrainedModel(PreTrainedModel):
         own = [name for name, source in classes.items() if source.endswith(f".{model_class.__name__}")]
         if not own or model_class._auto_class is not None:  # a user's class, or one registered for an auto class
             return super().push_to_hub(*args, **kwargs)
+        before = getattr(self.config, "auto_map", None)  # of a model that was loaded from such a folder
         model_class._auto_class, self.config.auto_map = own[0], classes
         try:
             return super().push_to_hub(*args, **kwargs)
         finally:
             model_class._auto_class = None
-            del self.config.auto_map
+            if before is None:
+                del self.config.auto_map
+            else:
+                self.config.auto_map = before
 
 
 def auto_map() -> dict[str, str]:

@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
+from ..files.errors import SettingError
 from ..files.loading import check_tokenizer, longest_sequence
 from ..files.progress import progress_bar
 
@@ -129,7 +130,10 @@ class BatchedPipeline(Pipeline):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.check_model_type(self.supported_models)
-        check_tokenizer(self.tokenizer, self.model.config, self.tokenizer.name_or_path or self.model.name_or_path)
+        if self.tokenizer is None:
+            raise SettingError("tokenizer", None, "the tokenizer that the model was trained with")
+        config = self.model.config
+        check_tokenizer(self.tokenizer, config, self.tokenizer.name_or_path or config.name_or_path or "the pipeline")
         self.model.eval()  # a model just trained or built from a configuration may be in training mode
 
     def is_example(self, inputs: Any) -> bool:

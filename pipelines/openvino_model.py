@@ -11,6 +11,7 @@ Outputs of tokens are (rows, tokens, ...); outputs of sequences come one per seq
 import logging
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -67,7 +68,7 @@ class OpenVinoModel(torch.nn.Module):
     """The network in a folder with a graph for OpenVINO; `pipeline(..., model=OpenVinoModel(folder))`.
 
     Sequences of a BERT are packed: a row of the graph is as long as the longest sequence of the batch, rounded up, and
-    shorter ones share rows. A single sequence is run as it is.
+    shorter ones share rows. A single sequence is run as it is. Calls of several threads run one after the other.
 
     Args:
         folder: A folder that `mybert convert openvino` or `mybert push --graphs openvino` wrote.
@@ -115,7 +116,7 @@ class OpenVinoModel(torch.nn.Module):
             "INFERENCE_PRECISION_HINT": _HINTS.get(dtype, "f32"),
         }
         compiled = core.compile_model(graph, "CPU", settings)
-        self._request = compiled.create_infer_request()
+        self._request, self._lock = compiled.create_infer_request(), threading.Lock()
         self._has_choices = len(graph.input("input_ids").partial_shape) == 3
         self._inputs = {port.get_any_name() for port in graph.inputs}
         # A graph of another tool, or type, has one sequence in a row.
@@ -225,7 +226,8 @@ class OpenVinoModel(torch.nn.Module):
         if self._has_choices:
             arrays = {name: array[None] for name, array in arrays.items()}
         arrays = {name: array for name, array in arrays.items() if name in self._inputs}
-        results = self._request.infer(arrays)
+        with self._lock:  # one request holds the inputs and outputs of one call; its results are copies
+            results = self._request.infer(arrays)
         found = {output.get_any_name(): values for output, values in results.items()}
         return {name: values[0] for name, values in found.items()} if self._has_choices else found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from numbers import Integral
 from typing import Any, get_args
 
 import numpy as np
@@ -75,9 +76,10 @@ def pseudo_log_likelihoods(
         what = "left-to-right" if tokenizer.mask_token_id is not None else "without a mask token"
         raise ValueError(f"The model is {what}; expected a masked language model.")
     longest = longest_input(model, tokenizer)
-    if not 3 <= (max_length or longest) <= longest:
+    max_length = longest if max_length is None else max_length
+    if not (isinstance(max_length, Integral) and 3 <= max_length <= longest):
         raise SettingError("max_length", max_length, f"3 to {longest}, what the model reads")
-    space = (max_length or longest) - 2
+    space = max_length - 2
 
     def keep(fractions: np.ndarray, outputs: Any, batch: Mapping[str, torch.Tensor], rows: list[int]) -> list[float]:
         bar.update(float(fractions[rows].sum()))  # a long text takes many batches

@@ -20,7 +20,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from ..files.checkpoint import TASK_RECORD
 from ..files.errors import SettingError
-from .batching import logits_of, longest_input, pad_rows, run_sorted
+from .batching import check_at_least_one, logits_of, longest_input, pad_rows, run_sorted
 from .word_cut import WordCut
 
 WindowPooling = Literal["mean", "max"]
@@ -186,6 +186,8 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
                 "{window_pooling} is {!r:.60}; expected 'mean' or 'max'.", given["window_pooling"]
             )
         longest = {"max_length": parameters["max_length"]} if "max_length" in parameters else {}
+        if longest.get("max_length") is not None:
+            check_at_least_one(**longest)
         return for_preprocess | given, for_forward | given | longest, for_postprocess
 
     def preprocess(
@@ -219,7 +221,8 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
             return super()._forward(model_inputs)
         record = _recorded(self, "window_pooling")
         doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
-        max_length = max_length or record.get("max_length") or longest_input(self.model, self.tokenizer)
+        if max_length is None:
+            max_length = record.get("max_length") or longest_input(self.model, self.tokenizer)
         inputs = dict(model_inputs)
         all_sides = inputs.pop(_SIDES).tolist()
         windows: list[tuple[int, Sequence[int]]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -137,10 +138,10 @@ class WordCut:
         atoms = _atoms(text, self.single)
         borders = {0, len(text)} | {right.start for index, right in self._joints(atoms) if index}
         for match in self._clitic_pattern.finditer(text) if self.clitics else ():
-            inside = range(match.start() + 1, match.end())
-            borders = (borders - set(inside)) | set(match.span())
+            borders.difference_update(range(match.start() + 1, match.end()))
+            borders.update(match.span())
         for first, last in self._whole_spans(chunk[start:end], [atom.start for atom in atoms], borders):
-            borders -= set(range(first + 1, last))
+            borders.difference_update(range(first + 1, last))
         yield from ((start + first, start + last) for first, last in pairwise(sorted(borders)))
 
     def _joints(self, atoms: Sequence[_Atom]) -> Iterator[tuple[int, _Atom]]:
@@ -169,8 +170,9 @@ class WordCut:
         done = 0
         for start in starts:
             if start in borders and start >= done:
-                for end in reversed(ends):
-                    if start < end <= start + self._longest_whole and text[start:end] in self.whole:
+                near = slice(bisect_right(ends, start), bisect_right(ends, start + self._longest_whole))
+                for end in reversed(ends[near]):
+                    if text[start:end] in self.whole:
                         yield start, end
                         done = end
                         break

@@ -40,6 +40,7 @@ PLACES = [
     *HEAD.split(),
     "classifier",
     "qa_outputs",
+    "dropout",
 ]
 
 OF_BERT = ("embeddings", "encoder", "layer.1", "attention", "self", "intermediate", "layer.1.output", "pooler")
@@ -112,7 +113,7 @@ WAYS = (replace, subclass, patch, patch_class, hook, hook_before)
 
 def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None:
     """The module at a place, below its parent and the name there; None if the model has no such module."""
-    root = model if place.startswith(("bert", "cls", "classifier", "qa_outputs")) else model.base_model
+    root = model if place.startswith(("bert", "cls", "classifier", "qa_outputs", "dropout")) else model.base_model
     try:
         module = root.get_submodule(place)
     except AttributeError:

@@ -279,3 +279,16 @@ def test_same_seed_initializes_as_transformers(head):
 def test_saved_dtype_comes_back(heads, tmp_path):
     heads("ForMaskedLM").model().to(torch.bfloat16).save_pretrained(tmp_path)
     assert mybert.MyBertForMaskedLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("fields", [{}, {"auto_map": {"AutoConfig": "configuration.OfAnother"}}])
+def test_push_to_hub_leaves_the_configuration_as_it_is(heads, monkeypatch, fields):
+    uploaded = []
+    monkeypatch.setattr(
+        transformers.PreTrainedModel, "push_to_hub", lambda model, *args: uploaded.append(model.config.auto_map)
+    )
+    model = heads("ForMaskedLM").model(**fields)
+    before = dict(vars(model.config))
+    model.push_to_hub("owner/name")
+    assert uploaded[0]["AutoConfig"] == "configuration_mybert.MyBertConfig"
+    assert vars(model.config) == before

@@ -3,6 +3,7 @@
 import json
 import re
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -92,6 +93,19 @@ def test_labels_have_numbers(key):
     with pytest.raises(ValueError, match=r"id2label has the key .*; expected label numbers") as caught:
         mybert.MyBertConfig(id2label={key: "yes"})
     assert len(str(caught.value)) < 500
+
+
+def test_config_numbers_of_labels_from_numpy_are_integers(tmp_path):
+    labels = dict(zip(np.arange(3), "abc", strict=True))
+    for fields, expected in (
+        ({"num_labels": np.int64(3)}, {"num_labels": 3}),
+        ({"id2label": labels}, {"id2label": {0: "a", 1: "b", 2: "c"}}),
+    ):
+        config = mybert.MyBertConfig(**fields)
+        assert config.to_json_string() == mybert.MyBertConfig(**expected).to_json_string()
+        config.save_pretrained(tmp_path)
+        again = mybert.MyBertConfig.from_pretrained(tmp_path, num_labels=np.int32(5))
+        assert again.num_labels == 5
 
 
 def test_config_error_abbreviates_long_values(tmp_path):

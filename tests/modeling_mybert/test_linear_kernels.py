@@ -148,6 +148,24 @@ def test_number_of_rows(kernel, rows, learning):
     torch.testing.assert_close(product, layer(states), rtol=0, atol=1e-5)
 
 
+@both_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("training", [False, True])
+def test_batch_without_labeled_positions_has_no_logits(kernel, dtype, training, heads):
+    model, _ = heads("ForMaskedLM").matched_models(dropout=0.0)
+    model.to(dtype).train(training).config.sparse_prediction = True
+    batch = heads("ForMaskedLM").batch("right", labels=True)
+    batch["labels"].fill_(-100)
+    with torch.set_grad_enabled(training):
+        outputs = model(**batch)
+    assert outputs.logits.shape == (0, model.config.vocab_size)
+    if training:
+        outputs.loss.backward()
+        assert outputs.loss == 0
+    else:
+        assert outputs.loss.isnan()
+
+
 def test_only_what_learns_gets_a_gradient(kernel, onednn_calls):
     layer = torch.nn.Linear(24, 10)
     layer.weight.requires_grad_(False)

@@ -12,6 +12,7 @@ from mybert.modeling_mybert.batch_mybert import (
     pack_sequences,
     sequence_lengths,
 )
+from mybert.modeling_mybert.bilstm import MyBertBiLstmConfig, MyBertBiLstmForTokenClassification
 from mybert.modeling_mybert.inputs_mybert import unmask_empty_rows
 from mybert.modeling_mybert.linear_mybert import rounded_rows
 
@@ -136,3 +137,14 @@ def test_rounded_rows_adds_at_most_one_part_in_32():
     rounded = [rounded_rows(count) for count in range(64, 4096)]
     assert all(count <= found <= count * 33 / 32 for count, found in enumerate(rounded, start=64))
     assert len(set(rounded)) == 6 * 32 + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_bilstm_model_accepts_padding_on_the_right_only(dtype):
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = MyBertBiLstmForTokenClassification(MyBertBiLstmConfig(**sizes, intermediate_size=8)).eval()
+    ids, mask = torch.randint(5, 20, (2, 4)), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]).to(dtype)
+    torch.testing.assert_close(model(ids, mask).logits[:1, :3], model(ids[:1, :3]).logits)
+    for other in (mask.flip(1), mask[:, [0, 3, 1, 2]]):
+        with pytest.raises(ValueError, match="attention_mask has .*; a BiLSTM expects padding on the right"):
+            model(ids, other)

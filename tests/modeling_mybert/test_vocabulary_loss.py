@@ -124,6 +124,8 @@ def test_linear_cross_entropy_of_special_inputs_is_computed_plainly(passes):
     layer, states, labels = example()
     with torch.no_grad():
         assert_equal(linear_cross_entropy(layer, states, labels), plain(layer, states, labels))
+    without_bias = torch.nn.Linear(WIDTH, WORDS, bias=False)
+    assert_equal(linear_cross_entropy(without_bias, states, labels), plain(without_bias, states, labels))
     half = layer.to(torch.bfloat16)
     assert linear_cross_entropy(half, states.bfloat16(), labels)[1].dtype == torch.float32
     with torch.autocast("cpu", torch.float16):

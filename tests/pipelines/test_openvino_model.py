@@ -1,4 +1,8 @@
-"""Which sequences share a row of OpenVINO's graph."""
+"""Which sequences share a row of OpenVINO's graph, and whose outputs a call returns."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -38,23 +42,39 @@ class Output:
         self.get_any_name = lambda: name
 
 
-@pytest.mark.parametrize("packs", [True, False])
-def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outputs(packs):
-    """Of a graph whose states are the ids, and whose logits are the sums of the ids that the mask counts."""
+class Graph:
+    """A request whose states are the ids, and whose logits are the sums of the ids that the mask counts."""
 
-    class Graph:
-        def infer(self, arrays):
-            ids, mask, _ = arrays.values()
-            results = {"last_hidden_state": ids[..., None].astype(np.float32), "logits": (ids * mask).sum(1)[:, None]}
-            return {Output(name): values for name, values in results.items()}
+    def infer(self, arrays):
+        self.arrays = arrays
+        time.sleep(0.0005)  # the time of another thread
+        ids, mask, _ = self.arrays.values()
+        results = {"last_hidden_state": ids[..., None].astype(np.float32), "logits": (ids * mask).sum(1)[:, None]}
+        return {Output(name): values for name, values in results.items()}
 
+
+def model_of_graph(packs):
     model = OpenVinoModel.__new__(OpenVinoModel)
     torch.nn.Module.__init__(model)
     model.config, model._logits, model._has_choices = MyBertConfig(max_position_embeddings=8), "", False
     model._packs, model._limits, model._inputs = packs, model.config, {"input_ids", "attention_mask", "token_type_ids"}
     model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
+    model._lock = threading.Lock()
+    return model
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_states_of_padding_before_tokens_are_zero_and_sequences_keep_their_outputs(packs):
+    model = model_of_graph(packs)
     ids = torch.tensor([[7, 7, 3, 4], [5, 6, 7, 8]])
     for dtype in (torch.long, torch.float32, torch.bool):
         outputs = model(ids, torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]], dtype=dtype))
         assert outputs["last_hidden_state"][..., 0].tolist() == [[0, 0, 3, 4], [5, 6, 7, 8]]
         assert outputs["logits"][:, 0].tolist() == [7, 26]
+
+
+def test_openvino_model_threads_get_their_own_outputs():
+    model = model_of_graph(False)
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda number: model(torch.full((1, 1 + number % 4), number))["logits"].item(), range(64))
+    assert list(found) == [number * (1 + number % 4) for number in range(64)]

@@ -61,7 +61,7 @@ def test_pseudo_log_likelihoods_of_a_long_text_use_a_window_for_each_token(heads
     for max_length, space in ((None, 7), (6, 4)):
         (found,) = pseudo_log_likelihoods(my_bert, tokenizer, [text], max_length=max_length)
         np.testing.assert_allclose(found, looped(bert, tokenizer, text, "within_word_l2r", space), atol=1e-5)
-    for wrong in (10, 2):
+    for wrong in (10, 2, 0, "6"):
         with user_error("--max_length"):
             pseudo_log_likelihoods(my_bert, tokenizer, [text], max_length=wrong)
 

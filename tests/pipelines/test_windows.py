@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from transformers import BertForSequenceClassification
 
-from mybert.pipelines import own_tokens, pool_windows, window_places, window_starts
+from mybert.pipelines import (
+    WindowedTextClassificationPipeline,
+    own_tokens,
+    pool_windows,
+    window_places,
+    window_starts,
+)
 
 
 def test_windows_share_their_stride_and_are_full():
@@ -72,3 +79,12 @@ def test_logits_are_pooled_by_text():
     owners = [0, 0, 1]
     assert pool_windows(logits, owners, "mean").tolist() == [[2.0, 2.0], [-5.0, 2.0]]
     assert pool_windows(logits, owners, "max").tolist() == [[3.0, 4.0], [-5.0, 2.0]]
+
+
+def test_windowed_pipeline_with_max_length_below_one_raises_one_sentence(tiny, tokenizer):
+    model = tiny(BertForSequenceClassification)
+    classify = WindowedTextClassificationPipeline(model=model, tokenizer=tokenizer, window_pooling="mean")
+    assert classify("the cat sat", max_length=None) == classify("the cat sat", max_length=64)
+    for value in (0, -1, "16"):
+        with pytest.raises(ValueError, match=f"max_length is {value!r}; expected at least 1"):
+            classify("the cat sat", max_length=value)

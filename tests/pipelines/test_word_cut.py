@@ -1,5 +1,6 @@
 """Texts are cut into words as the training data of a tagger was."""
 
+import dataclasses
 import json
 import unicodedata
 from itertools import pairwise
@@ -90,6 +91,26 @@ def test_learn_from_characters_cuts_texts_by_character():
 
 def test_learn_from_few_letters_keeps_words_whole():
     assert words(WordCut.learn([["a", "b", "c"], ["I"]] * 9), "a cat") == ["a", "cat"]
+
+
+def test_whole_words_of_a_long_chunk_are_sought_among_near_borders():
+    class Border(int):
+        compared = 0
+
+        def __lt__(self, other):
+            Border.compared += 1
+            return int(self) < int(other)
+
+        def __gt__(self, other):
+            Border.compared += 1
+            return int(self) > int(other)
+
+    cut = dataclasses.replace(USUAL_CUT, whole=frozenset(["北京", "北京大"]))
+    text = "北京在北京大" * 200
+    assert words(cut, text) == ["北京", "在", "北京大"] * 200
+    borders = set(map(Border, range(len(text) + 1)))
+    assert len(list(cut._whole_spans(text, range(len(text)), borders))) == 400
+    assert Border.compared < 40 * len(text)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,19 @@
 """Invalid examples and numbers: one sentence from each pipeline, not an internal traceback."""
 
 import pytest
+import torch
 from transformers import (
     BertForMultipleChoice,
     BertForNextSentencePrediction,
     BertForQuestionAnswering,
     pipeline,
+)
+
+from mybert.pipelines import (
+    MultipleChoicePipeline,
+    NextSentencePredictionPipeline,
+    OpenVinoModel,
+    QuestionAnsweringPipeline,
 )
 
 MODELS = {
@@ -62,3 +70,24 @@ def test_pipeline_rejects_numbers_below_one(one, value):
         with pytest.raises(ValueError, match=rf"{name} is .*; expected ") as caught:
             run(**example, **{name: value})
         assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("task", MODELS)
+def test_pipeline_of_a_graph_answers_with_a_tokenizer_without_name(task, tiny, tokenizer):
+    model = tiny(MODELS[task])
+    graph = OpenVinoModel.__new__(OpenVinoModel)  # which has no `name_or_path`
+    torch.nn.Module.__init__(graph)
+    graph.config, graph.forward = model.config, model.forward
+    found, expected = (pipeline(task, model=each, tokenizer=tokenizer)(EXAMPLES[task]) for each in (graph, model))
+    assert not tokenizer.name_or_path and found == expected
+    graph.config = type(model.config)(vocab_size=9)
+    with pytest.raises(ValueError, match="The tokenizer in the pipeline has the id"):
+        pipeline(task, model=graph, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    "pipeline_class", [MultipleChoicePipeline, NextSentencePredictionPipeline, QuestionAnsweringPipeline]
+)
+def test_pipeline_class_without_tokenizer_raises_one_sentence(pipeline_class, tiny):
+    with pytest.raises(ValueError, match="tokenizer is None; expected the tokenizer that the model was trained with"):
+        pipeline_class(model=tiny(BertForNextSentencePrediction))
