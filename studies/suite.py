@@ -21,6 +21,7 @@ from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuni
 from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.run import run_finetuning
 from ..finetuning.training.trainer import loss_in
+from ..metrics import lower_is_better
 from .settings import SuiteSettings
 from .suite_file import OWN_KEYS, PATHS, Suite, as_list
 
@@ -117,9 +118,12 @@ def write_report(folder: Path, name: str, report: Mapping[str, Any], table: str)
 
 
 def main_score(metrics: Mapping[str, Any], plan: FinetunePlan, metric: str | None = None) -> Score:
-    """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
+    """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation.
+
+    Errors (`lower_is_better`) stay in their unit.
+    """
     name = metric or plan.metric
-    full = plan.task.full_score
+    full = 1.0 if lower_is_better(name) else plan.task.full_score
     deviation = metrics.get("deviation", {}).get(name)
     return metrics.get("mean", metrics)[name] / full, None if deviation is None else deviation / full
 
@@ -129,7 +133,10 @@ def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> f
     return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
 
 
-def percent(value: float, spread: float | None = None) -> str:
+def cell_of(metric: str, value: float, spread: float | None = None) -> str:
+    """Return a score as text, in percent; an error (`lower_is_better`) in its unit."""
+    if lower_is_better(metric):
+        return f"{value:.5g}" + (f" ± {spread:.2g}" if spread is not None else "")
     return f"{100 * value:.1f}" + (f" ± {100 * spread:.1f}" if spread is not None else "")
 
 
@@ -275,12 +282,13 @@ def run_suite(arguments: SuiteSettings) -> dict[str, Any]:
         arguments: The settings.
 
     Returns:
-        `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
-        name score, `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried`
-        (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
-        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number
-        of training examples, score and standard error; and `titles`, with the metric, of the tasks; or only
-        `interrupted`, if Ctrl-C ended it early.
+        `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), without tasks
+        measured by an error such as `mae`, None if there are no others; and `tasks`: for each name `metric`, `score`,
+        `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried` (settings
+        and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as `from_scratch`;
+        with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number of training
+        examples, score and standard error; and `titles`, with the metric, of the tasks; or only `interrupted`, if
+        Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
@@ -354,9 +362,10 @@ def _check_plan(arguments: SuiteSettings) -> None:
     raise type(errors[0])(message) from errors[0]
 
 
-def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:
+def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float | None]:
     """The entries of `suite.json` for a row of the table, and its average."""
-    average = sum(outcome.score for outcome in outcomes.values()) / len(outcomes)
+    fractions = [outcome.score for outcome in outcomes.values() if not lower_is_better(outcome.metric)]
+    average = sum(fractions) / len(fractions) if fractions else None
     tasks = {}
     for task, outcome in outcomes.items():
         tasks[task] = {
@@ -409,17 +418,17 @@ def _table(
     suite: Suite,
     arguments: SuiteSettings,
     rows_of_outcomes: Mapping[str, Mapping[str, TaskOutcome]],
-    averages: Sequence[float],
+    averages: Sequence[float | None],
 ) -> str:
     """Return the table: the model's rows and published ones, with each task's main score; and the chosen settings."""
     outcomes = next(iter(rows_of_outcomes.values()))
     heading = ["", *(suite.title_of(task) for task in outcomes)]
     rows = [[*heading, "average"]]
     for (name, found), average in zip(rows_of_outcomes.items(), averages, strict=True):
-        scores = [[percent(*score) for score in each.scores] for each in found.values()]
-        rows.append([name, *map(" / ".join, scores), percent(average)])
+        scores = [[cell_of(each.metric, *score) for score in each.scores] for each in found.values()]
+        rows.append([name, *map(" / ".join, scores), "" if average is None else cell_of("average", average)])
     majority = [
-        " / ".join("" if value is None else percent(value) for value in outcome.majority)
+        " / ".join("" if value is None else cell_of(outcome.metric, value) for value in outcome.majority)
         for outcome in outcomes.values()
     ]
     if any(majority):
@@ -453,6 +462,8 @@ def _caption(arguments: SuiteSettings, outcomes: Mapping[str, TaskOutcome]) -> s
     metrics = ", ".join(f"{whole.title_of(task)} {outcomes[name].metric}" for task, name in columns.items())
     selection = f", {len(columns)} of its {len(whole.tasks)} tasks" if len(columns) < len(whole.tasks) else ""
     caption = f"{whole.title}{selection}, validation data: {metrics}."
+    if errors := [whole.title_of(task) for task, name in columns.items() if lower_is_better(outcomes[name].metric)]:
+        caption += f" The average does not include {', '.join(errors)}."
     if arguments.sizes:
         caption += " Each column title ends with the number of training examples; the average is over all columns."
     return caption

@@ -157,6 +157,7 @@ def test_auto_keeps_the_first_approach_if_no_other_is_better_and_says_all_scores
         ("accuracy", {"contrastive": (0.8, 0.6), "finetune": (0.9, 0.7)}, "finetune"),
         ("loss", {"contrastive": (0.8, 0.6), "finetune": (0.9, 0.7)}, "contrastive"),
         ("loss", {"contrastive": (0.8, 0.6), "finetune": (0.7, 0.5)}, "finetune"),
+        ("mae", {"contrastive": (0.8, 0.6), "finetune": (0.7, 0.5)}, "finetune"),
         # Gains of 0.2 ± 0.1, which is in doubt, of 0.2 ± 0.05, and a larger one that is in doubt.
         ("accuracy", {"contrastive": (0.5, 0.5), "finetune": (0.6, 0.8)}, "contrastive"),
         ("accuracy", {"contrastive": (0.5, 0.5), "finetune": (0.65, 0.75)}, "finetune"),

@@ -80,12 +80,15 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     assert (out / "suite.md").read_text() != "old" and len(list(out.iterdir())) == 3
 
 
-@pytest.mark.parametrize(("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1)])
+@pytest.mark.parametrize(
+    ("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1), ("squad", "loss", 1), ("stsb", "rmse", 1)]
+)
 def test_scores_are_of_one_whatever_the_tasks_own_unit(tmp_path, model, task, metric, full):
     """SQuAD's scripts give percents, which a table must not take a hundred times."""
     file = tmp_path / "data.json"
     file.write_text("[]")
     data = {"train_file": str(file), "validation_file": str(file), "max_length": 64}
+    data |= {"metric_for_best_model": metric}
     arguments = FinetuningArguments(model=str(model), task=task, output_dir=str(tmp_path / "out"), **data)
     found = {"mean": {metric: 0.88 * full}, "deviation": {metric: 0.01 * full}}
     plan = plan_finetuning(arguments)
@@ -204,7 +207,9 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         run_suite(settings(**sizes, finetuning={"max_train_samples": 3}))
 
 
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
+@pytest.mark.parametrize(
+    ("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("mae", 0.1), ("tied", 0.1)]
+)
 def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     tmp_path, settings, data, monkeypatch, metric, best
 ):
@@ -212,7 +217,7 @@ def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
         arguments = plan.settings
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
-        return found | {"interrupted": False}
+        return found | {"mae": 20 * rate, "interrupted": False}
 
     monkeypatch.setattr(suite, "run_finetuning", train)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
@@ -222,6 +227,15 @@ def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     table = (tmp_path / "out" / "suite.md").read_text()
     assert f"validation data: animals {metric}." in table
     assert ("Always the most frequent answer" in table) == (metric == "accuracy")
+    cells = {
+        "accuracy": "20.0 | 20.0",
+        "macro_f1": "90.0 | 90.0",
+        "tied": "0.0 | 0.0",
+        "loss": "0.1 | ",
+        "mae": "2 | ",
+    }
+    assert f"| model | {cells[metric]} |" in table
+    assert ("The average does not include animals." in table) == (metric in ("loss", "mae"))
 
 
 def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
