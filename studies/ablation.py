@@ -151,7 +151,7 @@ def run_ablation(arguments: AblationSettings) -> dict[str, Any]:
         if "eval_nsp_majority" in measured:
             majority["NSP accuracy"] = cell_of("NSP accuracy", measured["eval_nsp_majority"])
         for task in arguments.map_of("tasks"):
-            metrics, (_, finetuning) = tuned[row, task], cells[row, task]
+            finetuning, metrics = tuned[row, task]
             scores[row][task], details[row][task] = main_score(metrics, finetuning), metrics
             shown[row][task] = cell_of(finetuning.metric, *scores[row][task])
             if (value := majority_score(metrics, finetuning.metric)) is not None:

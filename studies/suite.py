@@ -4,9 +4,9 @@ import logging
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from accelerate import PartialState
 
@@ -19,7 +19,8 @@ from ..files.source import files_of
 from ..files.text import file_of
 from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuning
 from ..finetuning.tasks.registry import evaluation_names
-from ..finetuning.training.run import run_finetuning
+from ..finetuning.training.plan import sources
+from ..finetuning.training.run import Finetuning
 from ..finetuning.training.trainer import loss_in
 from ..metrics import lower_is_better
 from .settings import SuiteSettings
@@ -78,12 +79,11 @@ def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
 def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> FinetunePlan:
     """The plan of a fine-tuning that gives a table one score; find errors before hours of training."""
     # The model after the last step counts: the best epoch would be chosen on the data that it is measured on.
-    values = merged(FinetuneSettings, study, settings, eval_strategy="no", **own)
+    values = merged(FinetuneSettings, study, settings, eval_strategy="no", dry_run=False, **own)
     with prefix_errors(settings):
         plan = plan_finetuning(build(FinetuneSettings, values))
     files, said = plan.files, plan.settings
-    validation = files.validation_file or ()
-    if not (validation or files.dataset or said.validation_split or said.folds):
+    if not (sources(plan)["validation"] or said.validation_split or said.folds):
         raise ValueError(
             f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
         )
@@ -92,21 +92,30 @@ def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **
             "{features} is 'all' for {}, which trains a model for each; expected one of {}.", task, ", ".join(FEATURES)
         )
     train = [files.train_file] if files.train_file else []
-    for file in files_of([*train, *validation, *(files.test_file or ())]):
+    for file in files_of([*train, *(files.validation_file or ()), *(files.test_file or ())]):
         refuse_address(file)
         Path(file_of(file)).stat()
     return plan
 
 
-def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, dict[str, Any]] | None:
+class Result(NamedTuple):
+    """The plan of a fine-tuning, whose metric is known when the data is read, and the metrics."""
+
+    plan: FinetunePlan
+    metrics: dict[str, Any]
+
+
+def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, Result] | None:
     """Fine-tune each cell of a table, with a title; finished runs are read. None if Ctrl-C ended one early."""
     found = {}
     for cell, (title, plan) in cells.items():
         logger.info("\n== %s ==", title)
-        metrics = run_finetuning(plan)
+        run = Finetuning(plan)
+        metrics = run.run()
         if metrics["interrupted"]:
             return None
-        found[cell] = {name: value for name, value in metrics.items() if name != "interrupted"}
+        complete = replace(run.plan, task=plan.task)  # the task of the data may hold an encoder
+        found[cell] = Result(complete, {name: value for name, value in metrics.items() if name != "interrupted"})
     return found
 
 
@@ -326,17 +335,18 @@ def _outcomes(arguments: SuiteSettings, suite: Suite, title: str, from_scratch: 
         for settings in arguments.combinations():
             trial = trial_plan(arguments, task, settings, from_scratch)
             values = ", ".join(f"{name} {value}" for name, value in settings.items())
-            if (metrics := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
+            if (found := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
                 return None
-            score, _ = main_score(metrics[task], trial)
-            ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics[task])))
+            trial, metrics = found[task]
+            score, _ = main_score(metrics, trial)
+            ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics)))
             tried[task].append({"settings": settings, "score": score})
         chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
     runs = {task: task_plan(arguments, task, chosen[task], from_scratch) for task in arguments.tasks}
     tuned = finetune_all({task: (f"{title}, {suite.title_of(task)}", run) for task, run in runs.items()})
     if tuned is None:
         return None
-    return {task: _outcome(run, chosen[task], tried[task], tuned[task]) for task, run in runs.items()}
+    return {task: _outcome(result, chosen[task], tried[task]) for task, result in tuned.items()}
 
 
 def _check_plan(arguments: SuiteSettings) -> None:
@@ -392,13 +402,9 @@ def _learning_curves(arguments: SuiteSettings, rows: Mapping[str, Mapping[str, T
     return {"learning_curves": curves, "titles": titles}
 
 
-def _outcome(
-    plan: FinetunePlan,
-    chosen: dict[str, Any],
-    tried: list[dict[str, Any]],
-    metrics: dict[str, Any],
-) -> TaskOutcome:
-    names = list(evaluation_names(plan.task, plan.files.validation_file or ()))
+def _outcome(result: Result, chosen: dict[str, Any], tried: list[dict[str, Any]]) -> TaskOutcome:
+    plan, metrics = result
+    names = list(sources(plan)["validation"])
     if len(names) > 1:
         metric = plan.task.main_metric
     else:

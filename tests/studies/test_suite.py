@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mybert.files.source import HubSplit
 from mybert.finetuning import TASKS, FinetuningArguments, plan_finetuning
-from mybert.studies import SuiteArguments, read_suite, run_suite, suite
+from mybert.studies import AblationArguments, SuiteArguments, read_suite, run_ablation, run_suite, suite
 from mybert.studies.suite import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
@@ -63,7 +64,7 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     out.mkdir()
     for name in ("suite.json", "suite.md", "submission.zip"):
         (out / name).write_text("old")
-    monkeypatch.setattr(suite, "run_finetuning", lambda plan: {"accuracy": 0.5, "interrupted": False})
+    monkeypatch.setattr(suite.Finetuning, "run", lambda self: {"accuracy": 0.5, "interrupted": False})
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -176,8 +177,8 @@ def test_run_suite_measures_the_last_step_without_a_grid(settings):
 def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path, settings, monkeypatch):
     samples = []
 
-    def train(plan):
-        arguments = plan.settings
+    def train(run):
+        arguments = run.plan.settings
         samples.append((arguments.max_train_samples, arguments.validation_split, arguments.from_scratch))
         found = {
             "accuracy": arguments.max_train_samples / 10,
@@ -186,7 +187,7 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         }
         return {"mean": found, "deviation": {"accuracy": 0.2}, **found, "interrupted": False}
 
-    monkeypatch.setattr(suite, "run_finetuning", train)
+    monkeypatch.setattr(suite.Finetuning, "run", train)
     sizes = {"only": ["animals"], "train_sizes": [2, 4], "num_seeds": 4, "compare_from_scratch": True}
     report = run_suite(settings(**sizes, grid={"learning_rate": [0.1, 0.2]}))
     trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
@@ -213,13 +214,13 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
 def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     tmp_path, settings, data, monkeypatch, metric, best
 ):
-    def train(plan):
-        arguments = plan.settings
+    def train(run):
+        arguments = run.plan.settings
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
         return found | {"mae": 20 * rate, "interrupted": False}
 
-    monkeypatch.setattr(suite, "run_finetuning", train)
+    monkeypatch.setattr(suite.Finetuning, "run", train)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
@@ -303,6 +304,44 @@ def test_run_suite_takes_validation_data_from_any_setting(tmp_path, settings, ow
     )
     report = run_suite(settings(finetuning=FINETUNING | finetuning))
     assert 0 <= report["tasks"]["animals"]["score"] <= 1
+
+
+@pytest.fixture
+def on_hub(monkeypatch):
+    """Makes a data set with some splits, all with the same rows, what the Hub has for any name."""
+    datasets = pytest.importorskip("datasets")
+
+    def make(*splits):
+        names = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+        rows = {"premise": SENTENCES[:3], "hypothesis": SENTENCES[1:], "label": [0, 1, 2]}
+        data = datasets.Dataset.from_dict(rows).cast_column("label", names)
+        monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: dict.fromkeys(splits, data)))
+
+    return make
+
+
+@pytest.mark.parametrize("splits", [("validation",), ("validation_matched", "validation_mismatched")])
+def test_suites_and_ablations_read_the_validation_splits_of_a_data_set(tmp_path, settings, model, on_hub, splits):
+    on_hub("train", *splits)
+    (tmp_path / "mine.yaml").write_text("tasks: {pairs: {task: mnli, dataset: owner/name}}")
+    for _ in range(2):  # the second call reads what the first one has measured
+        found = run_suite(settings())["tasks"]["pairs"]
+        names = ["accuracy"] if len(splits) == 1 else ["matched_accuracy", "mismatched_accuracy"]
+        assert found["metric"] == "accuracy"
+        assert found["score"] == pytest.approx(sum(found["metrics"][name] for name in names) / len(names))
+    shared = {"finetuning": FINETUNING, "disable_tqdm": True, "output_dir": str(tmp_path / "rows")}
+    shared |= {"tasks": {"pairs": {"task": "mnli", "dataset": "owner/name"}}, "variants": {"own": {"model": model}}}
+    table = run_ablation(AblationArguments(**shared))
+    metrics = json.loads((tmp_path / "rows" / "finetuned" / "own" / "pairs" / "metrics.json").read_text())
+    assert table["own"]["pairs"] == metrics[names[0]]
+
+
+def test_run_suite_of_a_data_set_without_validation_data_is_an_error_before_training(tmp_path, settings, on_hub):
+    on_hub("train")
+    (tmp_path / "mine.yaml").write_text("tasks: {pairs: {task: mnli, dataset: owner/name}}")
+    with pytest.raises(ValueError, match="There is no validation data for pairs; expected a validation_file"):
+        run_suite(settings())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "./train.tsv", "t*.tsv", "[x].tsv"])
