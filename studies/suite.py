@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
 Cell = TypeVar("Cell")
-Score = tuple[float, float | None]  # with its deviation over seeds
+Score = tuple[float, float | None]  # with its deviation over seeds or folds
 HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
 
 MAJORITY = "Always the most frequent answer"  # a row of tables
@@ -258,7 +258,7 @@ def _first_existing(data_dir: str, task: str, setting: str, names: str | list[st
 class TaskOutcome:
     # The main metric: the one that selects the best model, or, with several validation sets, the task's.
     metric: str
-    scores: list[Score]  # for each validation set, with the standard error of its mean over seeds
+    scores: list[Score]  # for each validation set, with the standard error of its mean over seeds or folds
     majority: list[float | None]  # the metric of always predicting the most frequent answer
     chosen: dict[str, Any]  # the settings from the grid
     tried: list[dict[str, Any]]  # settings and score of each combination on the held-out part of the training data
@@ -273,7 +273,7 @@ class TaskOutcome:
 
     @property
     def standard_error(self) -> float | None:
-        """Over seeds, the largest of the task's data sets; None for one seed."""
+        """Over seeds or folds, the largest of the task's data sets; None for one training."""
         return max((error for _, error in self.scores if error is not None), default=None)
 
 
@@ -293,11 +293,11 @@ def run_suite(arguments: SuiteSettings) -> dict[str, Any]:
     Returns:
         `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), without tasks
         measured by an error such as `mae`, None if there are no others; and `tasks`: for each name `metric`, `score`,
-        `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried` (settings
-        and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as `from_scratch`;
-        with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number of training
-        examples, score and standard error; and `titles`, with the metric, of the tasks; or only `interrupted`, if
-        Ctrl-C ended it early.
+        `standard_error` (over seeds or folds, the largest of its data sets; None for one training), `chosen`, `tried`
+        (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
+        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of
+        number of training examples, score and standard error; and `titles`, with the metric, of the tasks; or only
+        `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
@@ -411,7 +411,8 @@ def _outcome(result: Result, chosen: dict[str, Any], tried: list[dict[str, Any]]
         names, metric = [""], plan.metric
     keys = [f"{name}_{metric}" if name else metric for name in names]
     scores = [main_score(metrics, plan, key) for key in keys]
-    scores = [(mean, spread and spread / plan.settings.num_seeds**0.5) for mean, spread in scores]
+    count = plan.settings.folds or plan.settings.num_seeds
+    scores = [(mean, None if spread is None else spread / count**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
     seeds = {
         seed: sum(main_score(found, plan, key)[0] for key in keys) / len(keys)
@@ -450,6 +451,8 @@ def _table(
         note += " Published scores are of the test data, each in its own settings."
     if arguments.num_seeds > 1:
         note += f" ± is the standard error of the mean over {arguments.num_seeds} seeds."
+    if folded := [suite.title_of(task) for task, outcome in outcomes.items() if "folds" in outcome.metrics]:
+        note += f" Cross-validation ({', '.join(folded)}): ± is the standard error of the mean over the folds."
     note += " The model after the last step is measured."
     if not arguments.map_of("grid"):
         return f"{markdown_table(rows)}\n{note}\n"

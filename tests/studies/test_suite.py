@@ -302,8 +302,14 @@ def test_run_suite_takes_validation_data_from_any_setting(tmp_path, settings, ow
     (tmp_path / "mine.yaml").write_text(
         f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
     )
-    report = run_suite(settings(finetuning=FINETUNING | finetuning))
-    assert 0 <= report["tasks"]["animals"]["score"] <= 1
+    report = run_suite(settings(finetuning=FINETUNING | finetuning | {"metric_for_best_model": "loss"}))
+    found = report["tasks"]["animals"]
+    assert found["score"] == found["metrics"]["loss"]
+    if "validation_split" not in finetuning:
+        scores = [metrics["loss"] for metrics in found["metrics"]["folds"].values()]
+        assert found["score"] == pytest.approx(sum(scores) / 2)
+        assert found["standard_error"] == pytest.approx(abs(scores[0] - scores[1]) / 2)  # of the mean
+        assert "Cross-validation (animals): ± is" in (tmp_path / "out" / "suite.md").read_text()
 
 
 @pytest.fixture
