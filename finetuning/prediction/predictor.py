@@ -88,6 +88,20 @@ class FinetunedModel(NamedTuple):
         return metrics, predictions
 
 
+def _encoder_of(checkpoint: Checkpoint) -> Checkpoint:
+    """The model that reads the texts: the encoder of a tagger on features, otherwise the model itself."""
+    config = checkpoint.config
+    if not isinstance(config, FeatureTaggerConfig):
+        return checkpoint
+    try:
+        return Checkpoint(config.encoder).check()
+    except OSError as error:
+        raise OSError(
+            f"{checkpoint.name} reads features of the encoder {config.encoder}, which cannot be loaded "
+            f"({str(error).rstrip('.')}); put it there, or change encoder in the config.json of {checkpoint.name}."
+        ) from error
+
+
 def load_finetuned_model(
     task: Task,
     checkpoint: Checkpoint,
@@ -102,9 +116,8 @@ def load_finetuned_model(
     in_openvino = runs_in_openvino(checkpoint, engine, dtype, device)
     if checkpoint.path.is_dir() and not in_openvino:
         checkpoint.check_folder()  # a graph may be all that it has
-    encoder, config = checkpoint, checkpoint.config
+    encoder, config = _encoder_of(checkpoint), checkpoint.config
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
-        encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     tokenizer = load_tokenizer(encoder)
     load_graph = partial(OpenVinoModel, dtype=dtype) if in_openvino else None
@@ -145,10 +158,7 @@ def tag_words(
     if not sentences:
         return []
     checkpoint = Checkpoint(tagger).check()
-    config = checkpoint.config
-    if isinstance(config, FeatureTaggerConfig):
-        config = Checkpoint(config.encoder).config
-    task = fitted_to_model(TASKS["tagging"], config)
+    task = fitted_to_model(TASKS["tagging"], _encoder_of(checkpoint).config)
     task = task if max_length is None else replace(task, max_length=max_length)
     finetuned = load_finetuned_model(task, checkpoint)
     return tag(finetuned.task, sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)  # type: ignore[arg-type]
