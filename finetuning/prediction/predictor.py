@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.errors import SettingError
 from ...files.loading import load_tokenizer
+from ...files.machine import torch_threads
 from ...files.options import options_of
 from ...files.output import write_json, write_lines
 from ...files.settings import build
@@ -108,11 +109,8 @@ def load_finetuned_model(
     device: str | torch.device = "cpu",
     dtype: str = "float32",
     engine: Engine = "torch",
-    threads: int | None = None,
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
-    if threads is not None:
-        torch.set_num_threads(threads)
     in_openvino = runs_in_openvino(checkpoint, engine, dtype, device)
     if checkpoint.path.is_dir() and not in_openvino:
         checkpoint.check_folder()  # a graph may be all that it has
@@ -283,8 +281,9 @@ class Predictor:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._finetuned is None:
             device = self.settings.device.state.device
-            options = self.settings.dtype, self.settings.engine, self.settings.threads
-            self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
+            options = self.settings.dtype, self.settings.engine
+            with torch_threads(self.settings.threads):  # those that OpenVINO takes, too
+                self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
             self.task = self._finetuned.task
         return self._finetuned
 
@@ -308,7 +307,8 @@ class Predictor:
         for warning in sorted({*data.warnings} - self._warnings):
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
-        predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
+        with torch_threads(settings.threads):
+            predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
         given = answers(self.task, predictions, data.examples, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
         self._nothing |= dict.fromkeys(chain.from_iterable(given))

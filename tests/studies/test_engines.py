@@ -4,13 +4,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.files.processes import own_process
-from mybert.studies import engines
-from mybert.studies.engines import agreement
+from mybert.studies import BenchSettings, engines
+from mybert.studies.engines import agreement, measure_engines
 
 TEXTS = ["the cat sat", "a dog ran under the tree", "it was very happy", "the cat slept on a mat today", "a dog"] * 4
 
@@ -132,6 +133,14 @@ def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys)
     assert (
         said == f"mybert bench: {tmp_path}/one.txt has 1 rows; expected at least 2, since one half calibrates int8.\n"
     )
+
+
+def test_measure_engines_restores_the_number_of_threads(classifier, monkeypatch):
+    used, before = [], torch.get_num_threads()
+    monkeypatch.setattr(engines, "compare_engines", lambda *_: used.append(torch.get_num_threads()) or ("", ""))
+    model, data = map(str, classifier)
+    measure_engines(BenchSettings(model=model, data=[data], threads=before + 2))
+    assert used == [before + 2] and torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize(
