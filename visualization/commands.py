@@ -6,17 +6,14 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ..files.checkpoint import Checkpoint
-from ..files.errors import SettingError
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import reserved
 from .attention import attention_map
-from .curves import STATE_FILE, SUITE_FILE, learning_curves, plot_run
+from .curves import SUITE_FILE, learning_curves, plot_run
 from .input_and_confusion import input_picture
 from .pair_groups import accuracy_bars
 from .pictures import picture_path
 from .settings import AttentionSettings, CurvesSettings
-
-_OF_ATTENTION_MAP = {"layer": "attention_layer", "head": "attention_head"}  # its arguments' names, as options
 
 
 def draw_attention(arguments: AttentionSettings) -> Path:
@@ -37,18 +34,12 @@ def draw_attention(arguments: AttentionSettings) -> Path:
         else:
             model, _ = load_model(checkpoint, AutoModel)
             attention = attention_map(model, tokenizer, text, text_pair)
-            try:
-                attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
-            except SettingError as error:
-                raise SettingError(error.args[0].renamed(_OF_ATTENTION_MAP)) from None
+            attention.save(path, arguments.attention_layer, arguments.attention_head, arguments.view)
     return path
 
 
 def draw_run(arguments: CurvesSettings) -> Path:
     """Draw the training curves of runs in one picture; of suites, learning curves; of reports of scores, bars."""
-    for path in map(Path, arguments.run_dirs):
-        if path.name in (STATE_FILE, SUITE_FILE) and path.is_file():
-            raise SettingError("run_dirs", str(path), f"its folder, {path.parent}", verb="has")
     are_suites = all(Path(folder, SUITE_FILE).is_file() for folder in arguments.run_dirs)
     are_reports = all(Path(file).is_file() for file in arguments.run_dirs)
     draw = learning_curves if are_suites else accuracy_bars if are_reports else plot_run

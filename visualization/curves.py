@@ -190,10 +190,10 @@ def _log_history(run_dir: str | Path) -> Sequence[Mapping[str, Any]]:
 
     refuse_address(run_dir)
     run_dir = Path(run_dir)
-    state_file = run_dir / STATE_FILE
+    state_file = run_dir / "trainer_state.json"
     if not state_file.is_file():
         checkpoint = get_last_checkpoint(run_dir) if run_dir.is_dir() else None
-        if checkpoint is None or not (state_file := Path(checkpoint, STATE_FILE)).is_file():
+        if checkpoint is None or not (state_file := Path(checkpoint, "trainer_state.json")).is_file():
             raise FileNotFoundError(
                 f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one; expected the output"
                 " folder of a training run."
@@ -356,7 +356,6 @@ def _moving_average(values: np.ndarray) -> np.ndarray:
     return (sums[after_last] - sums[first]) / (after_last - first)
 
 
-STATE_FILE = "trainer_state.json"  # of a run's output folder, or of a checkpoint
 SUITE_FILE = "suite.json"  # of a suite's output folder
 _WITH_ERRORS: dict[str, Any] = {"marker": "o", "markersize": 4, "linewidth": 1.6, "capsize": 3}
 
