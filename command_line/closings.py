@@ -172,7 +172,8 @@ def _output(settings: Any, result: Any) -> Closing | None:
 
 
 def _glue(settings: Any, result: Mapping[str, Any]) -> Closing:
-    figures = [f"average {result['average']:.1%} over {len(result['tasks'])} tasks"] if "average" in result else []
+    figures = [f"{len(result['tasks'])} tasks"] if "tasks" in result else []
+    figures += [f"average {result['average']:.1%}"] if result.get("average") is not None else []
     return Closing(f"{settings.output_dir}/suite.md", figures)
 
 

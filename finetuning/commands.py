@@ -15,6 +15,7 @@ from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer, longest_sequence
+from ..files.machine import torch_threads
 from ..files.options import Range, check_number
 from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
 from ..files.processes import leave_standard_output
@@ -111,7 +112,8 @@ def _measured(arguments: EvaluateSettings) -> dict[str, float]:
         is_writer = arguments.device.state.is_main_process
         opened = {folder: open_output(folder, files=(), overwrite=True) for folder in folders if is_writer}
         target = open_output(arguments.output, overwrite=arguments.overwrite) if writes and is_writer else None
-        task, data, predictions, metrics = _answered(arguments, task)
+        with torch_threads(arguments.threads):
+            task, data, predictions, metrics = _answered(arguments, task)
         if is_writer and arguments.report_dir:
             folder = opened[Path(arguments.report_dir).resolve()]
             for name, part in data.items():
@@ -134,7 +136,7 @@ def _answered(
         examples = read_examples(task, source, arguments.skip_empty)
         found = read_predictions(task, Path(arguments.predictions), examples)
         return task, {"": TaskData(examples, {}, source)}, {"": found}, task.measures(found, examples).scores()
-    options = arguments.dtype, arguments.engine, arguments.threads
+    options = arguments.dtype, arguments.engine
     model = load_finetuned_model(task, arguments.checkpoint, arguments.device.state.device, *options)
     task, data = model.task, model.read(evaluation_names(model.task, arguments.data), arguments.skip_empty)
     for part in data.values():
@@ -182,6 +184,12 @@ def extract_features(arguments: FeaturesSettings) -> dict[str, int]:
         ValueError: If there is no text, the number of weights is not that of the layers, or the output exists.
         OSError: If a file cannot be read or written.
     """
+    with torch_threads(arguments.threads):
+        return _extracted(arguments)
+
+
+def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
+    """What `extract_features` writes and returns."""
     checkpoint = Checkpoint(arguments.model)
     check_output_files([arguments.output], arguments.overwrite, [*files_of(arguments.text), checkpoint.name])
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
@@ -192,8 +200,6 @@ def extract_features(arguments: FeaturesSettings) -> dict[str, int]:
         name, features = _features_of_layer(arguments.layer, checkpoint)
     texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
     tokenizer = load_tokenizer(checkpoint)
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
     depth = checkpoint.config.num_hidden_layers
     states = features.states(depth)
     encoder: Any

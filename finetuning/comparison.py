@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..files.checkpoint import ALL_WEIGHTS, Checkpoint, distinct_names
+from ..files.machine import torch_threads
 from ..files.output import outputs_together, write_json, write_lines
 from ..files.processes import leave_standard_output
 from ..files.source import Source, files_of
@@ -79,7 +80,7 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
     """The comparison; also writes the requested files, all or none."""
     state, source = arguments.device.state, Source.of(arguments.data[0])
     read = [*files_of(arguments.data), *arguments.models]
-    with outputs_together() as open_output:
+    with torch_threads(arguments.threads), outputs_together() as open_output:
         table, report_file = (
             open_output(path, overwrite=arguments.overwrite, read=[*read, *filter(None, [other])])
             if path and state.is_main_process
@@ -129,9 +130,7 @@ def _load(arguments: CompareSettings, device: torch.device) -> list[FinetunedMod
             f"{first} is for {kinds[0]} and {second} for {kinds[1]}; expected two models of the same task."
         )
     models = [
-        load_finetuned_model(task, checkpoint, device, arguments.dtype, arguments.engine, arguments.threads)
-        if checkpoint
-        else None
+        load_finetuned_model(task, checkpoint, device, arguments.dtype, arguments.engine) if checkpoint else None
         for task, checkpoint in zip(arguments.tasks, arguments.checkpoints, strict=True)
     ]
     classes = [found.labels.names for found in models if found and found.task.names_outputs]

@@ -229,7 +229,7 @@ class FeatureTaggerConfig(PreTrainedConfig):
 
     model_type = "mybert-feature-tagger"
 
-    encoder: str = ""  # folder or Hub name
+    encoder: str = ""  # absolute path of its folder, or Hub name
     features: str = "concat_last_four"  # a key of `FEATURES`
     num_states: int = 4  # hidden states per token
     state_size: int = 768  # of each hidden state

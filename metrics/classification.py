@@ -145,6 +145,15 @@ def errors_of_values(predictions: ArrayLike, references: ArrayLike) -> dict[str,
     return {"mae": float(np.abs(errors).mean()), "rmse": float(np.sqrt(np.square(errors).mean()))}
 
 
+def lower_is_better(metric: str) -> bool:
+    """Whether a metric is a loss, a perplexity or an error of numbers (`mae`, `rmse`), and so no fraction.
+
+    Args:
+        metric: Its name, which names of data and columns may precede: `"dev_mae"`.
+    """
+    return metric.endswith("loss") or metric.rpartition("_")[2] in ("mae", "rmse", "perplexity")
+
+
 _GLUE_FUNCTIONS = {
     "accuracy": accuracy,
     "f1": f1,

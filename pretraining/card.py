@@ -80,7 +80,7 @@ def write_pretraining_card(
     write_card(
         checkpoint.path,
         CardContent(
-            name=checkpoint.path.name,
+            name=checkpoint.path.resolve().name,
             model=describe_model(checkpoint),
             summary=f"A BERT model pretrained with {OBJECTIVES[settings.objective].described}.",
             training=TrainingDescription(

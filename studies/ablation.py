@@ -1,7 +1,6 @@
 """The contribution of each part of pretraining: the rows of Table 5 (paper, section 5.1), or a user's own rows."""
 
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from .settings import MEASURED, AblationSettings
 from .suite import (
     MAJORITY,
     Score,
+    cell_of,
     finetune_all,
     main_score,
     majority_score,
     markdown_table,
     merged,
-    percent,
     plan_of,
     prefix_errors,
     write_report,
@@ -140,40 +139,37 @@ def run_ablation(arguments: AblationSettings) -> dict[str, Any]:
     if pretrained is None or tuned is None:
         return {"interrupted": True}
     scores: dict[str, dict[str, Score]] = {}
-    majority: dict[str, Score] = {}
+    shown: dict[str, dict[str, str]] = {}
+    majority: dict[str, str] = {}
     details: dict[str, Any] = {}
     for row in arguments.row_names:
         is_shown = not arguments.all_rows[row].finetuning.get("from_scratch")
         measured = pretrained.get(arguments.models().get(row, ""), {}) if is_shown else {}
         scores[row] = {title: (measured[name], None) for title, name in MEASURED.items() if name in measured}
+        shown[row] = {title: cell_of(title, *score) for title, score in scores[row].items()}
         details[row] = {"pretraining": measured}
         if "eval_nsp_majority" in measured:
-            majority["NSP accuracy"] = measured["eval_nsp_majority"], None
+            majority["NSP accuracy"] = cell_of("NSP accuracy", measured["eval_nsp_majority"])
         for task in arguments.map_of("tasks"):
-            metrics, (_, finetuning) = tuned[row, task], cells[row, task]
+            finetuning, metrics = tuned[row, task]
             scores[row][task], details[row][task] = main_score(metrics, finetuning), metrics
+            shown[row][task] = cell_of(finetuning.metric, *scores[row][task])
             if (value := majority_score(metrics, finetuning.metric)) is not None:
-                majority[task] = value, None
+                majority[task] = cell_of(finetuning.metric, value)
     table = {row: {name: value for name, (value, _) in found.items()} for row, found in scores.items()}
     deviations = {
         row: {name: deviation for name, (_, deviation) in found.items() if deviation is not None}
         for row, found in scores.items()
     }
-    columns = list(dict.fromkeys(name for found in scores.values() for name in found))
-    rows = [[titles[row], *_cells(found, columns)] for row, found in scores.items()]
+    columns = list(dict.fromkeys(name for found in shown.values() for name in found))
+    rows = [[titles[row], *(found.get(name, "") for name in columns)] for row, found in shown.items()]
     if majority:
-        rows.append([MAJORITY, *_cells(majority, columns)])
+        rows.append([MAJORITY, *(majority.get(name, "") for name in columns)])
     report = {"table": table, "deviations": deviations, "details": details}
     if PartialState().is_main_process:
         with output_to(output_dir, files=(), overwrite=True) as folder:
             write_report(folder, "ablation", report, markdown_table([["", *columns], *rows]))
     return table
-
-
-def _cells(scores: Mapping[str, Score], columns: Sequence[str]) -> list[str]:
-    # A left-to-right model predicts other words, so its perplexity is not comparable with the others'.
-    shown = {name: f"{s[0]:.1f}" if name == "perplexity" else percent(*s) for name, s in scores.items()}
-    return [shown.get(name, "") for name in columns]
 
 
 def _pretrain_all(arguments: AblationSettings) -> dict[str, dict[str, Any]] | None:

@@ -19,7 +19,7 @@ from transformers import pipeline
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import open_model_folder
-from ..files.machine import bfloat16_features
+from ..files.machine import bfloat16_features, torch_threads
 from ..files.output import output_to, write_text
 from ..files.processes import no_warnings, own_process
 from ..files.progress import progress_bar, without_loading_bars
@@ -47,14 +47,13 @@ _TRUNCATED: dict[str, dict[str, Any]] = {
 
 def measure_engines(arguments: BenchSettings) -> str:
     """Measure the engines, print a Markdown table, and return it with the machine, which a file may get, too."""
-    if arguments.threads is not None:
-        torch.set_num_threads(arguments.threads)
     columns = {name: getattr(arguments, name) for name in ("task", "text_column", "text_pair_column")}
     given = {name: value for name, value in columns.items() if value is not None}
-    title, table = compare_engines(
-        str(arguments.model), arguments.data, arguments.num_sentences, arguments.repeats, given
-    )
-    machine = f"Machine: {describe_setting()}"
+    with torch_threads(arguments.threads):
+        title, table = compare_engines(
+            str(arguments.model), arguments.data, arguments.num_sentences, arguments.repeats, given
+        )
+        machine = f"Machine: {describe_setting()}"
     logger.info("%s\n\n%s\n\n%s", machine, title, table)
     report = f"{machine}\n\n## {title}\n\n{table}\n"
     if arguments.output is not None:

@@ -4,9 +4,9 @@ import logging
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from accelerate import PartialState
 
@@ -19,8 +19,10 @@ from ..files.source import files_of
 from ..files.text import file_of
 from ..finetuning import FEATURES, FinetunePlan, FinetuneSettings, plan_finetuning
 from ..finetuning.tasks.registry import evaluation_names
-from ..finetuning.training.run import run_finetuning
+from ..finetuning.training.plan import sources
+from ..finetuning.training.run import Finetuning
 from ..finetuning.training.trainer import loss_in
+from ..metrics import lower_is_better
 from .settings import SuiteSettings
 from .suite_file import OWN_KEYS, PATHS, Suite, as_list
 
@@ -28,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 S = TypeVar("S")
 Cell = TypeVar("Cell")
-Score = tuple[float, float | None]  # with its deviation over seeds
+Score = tuple[float, float | None]  # with its deviation over seeds or folds
 HELD_OUT = 0.1  # of the training data, on which settings of a grid are compared
 
 MAJORITY = "Always the most frequent answer"  # a row of tables
@@ -77,12 +79,11 @@ def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
 def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> FinetunePlan:
     """The plan of a fine-tuning that gives a table one score; find errors before hours of training."""
     # The model after the last step counts: the best epoch would be chosen on the data that it is measured on.
-    values = merged(FinetuneSettings, study, settings, eval_strategy="no", **own)
+    values = merged(FinetuneSettings, study, settings, eval_strategy="no", dry_run=False, **own)
     with prefix_errors(settings):
         plan = plan_finetuning(build(FinetuneSettings, values))
     files, said = plan.files, plan.settings
-    validation = files.validation_file or ()
-    if not (validation or files.dataset or said.validation_split or said.folds):
+    if not (sources(plan)["validation"] or said.validation_split or said.folds):
         raise ValueError(
             f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
         )
@@ -91,21 +92,30 @@ def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **
             "{features} is 'all' for {}, which trains a model for each; expected one of {}.", task, ", ".join(FEATURES)
         )
     train = [files.train_file] if files.train_file else []
-    for file in files_of([*train, *validation, *(files.test_file or ())]):
+    for file in files_of([*train, *(files.validation_file or ()), *(files.test_file or ())]):
         refuse_address(file)
         Path(file_of(file)).stat()
     return plan
 
 
-def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, dict[str, Any]] | None:
+class Result(NamedTuple):
+    """The plan of a fine-tuning, whose metric is known when the data is read, and the metrics."""
+
+    plan: FinetunePlan
+    metrics: dict[str, Any]
+
+
+def finetune_all(cells: Mapping[Cell, tuple[str, FinetunePlan]]) -> dict[Cell, Result] | None:
     """Fine-tune each cell of a table, with a title; finished runs are read. None if Ctrl-C ended one early."""
     found = {}
     for cell, (title, plan) in cells.items():
         logger.info("\n== %s ==", title)
-        metrics = run_finetuning(plan)
+        run = Finetuning(plan)
+        metrics = run.run()
         if metrics["interrupted"]:
             return None
-        found[cell] = {name: value for name, value in metrics.items() if name != "interrupted"}
+        complete = replace(run.plan, task=plan.task)  # the task of the data may hold an encoder
+        found[cell] = Result(complete, {name: value for name, value in metrics.items() if name != "interrupted"})
     return found
 
 
@@ -117,9 +127,12 @@ def write_report(folder: Path, name: str, report: Mapping[str, Any], table: str)
 
 
 def main_score(metrics: Mapping[str, Any], plan: FinetunePlan, metric: str | None = None) -> Score:
-    """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
+    """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation.
+
+    Errors (`lower_is_better`) stay in their unit.
+    """
     name = metric or plan.metric
-    full = plan.task.full_score
+    full = 1.0 if lower_is_better(name) else plan.task.full_score
     deviation = metrics.get("deviation", {}).get(name)
     return metrics.get("mean", metrics)[name] / full, None if deviation is None else deviation / full
 
@@ -129,7 +142,10 @@ def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> f
     return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
 
 
-def percent(value: float, spread: float | None = None) -> str:
+def cell_of(metric: str, value: float, spread: float | None = None) -> str:
+    """Return a score as text, in percent; an error (`lower_is_better`) in its unit."""
+    if lower_is_better(metric):
+        return f"{value:.5g}" + (f" ± {spread:.2g}" if spread is not None else "")
     return f"{100 * value:.1f}" + (f" ± {100 * spread:.1f}" if spread is not None else "")
 
 
@@ -242,7 +258,7 @@ def _first_existing(data_dir: str, task: str, setting: str, names: str | list[st
 class TaskOutcome:
     # The main metric: the one that selects the best model, or, with several validation sets, the task's.
     metric: str
-    scores: list[Score]  # for each validation set, with the standard error of its mean over seeds
+    scores: list[Score]  # for each validation set, with the standard error of its mean over seeds or folds
     majority: list[float | None]  # the metric of always predicting the most frequent answer
     chosen: dict[str, Any]  # the settings from the grid
     tried: list[dict[str, Any]]  # settings and score of each combination on the held-out part of the training data
@@ -257,7 +273,7 @@ class TaskOutcome:
 
     @property
     def standard_error(self) -> float | None:
-        """Over seeds, the largest of the task's data sets; None for one seed."""
+        """Over seeds or folds, the largest of the task's data sets; None for one training."""
         return max((error for _, error in self.scores if error is not None), default=None)
 
 
@@ -275,11 +291,12 @@ def run_suite(arguments: SuiteSettings) -> dict[str, Any]:
         arguments: The settings.
 
     Returns:
-        `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
-        name score, `standard_error` (over seeds, the largest of its data sets; None for one seed), `chosen`, `tried`
+        `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), without tasks
+        measured by an error such as `mae`, None if there are no others; and `tasks`: for each name `metric`, `score`,
+        `standard_error` (over seeds or folds, the largest of its data sets; None for one training), `chosen`, `tried`
         (settings and held-out score) and `metrics`; with `compare_from_scratch` the same of random weights as
-        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of number
-        of training examples, score and standard error; and `titles`, with the metric, of the tasks; or only
+        `from_scratch`; with `train_sizes` also `learning_curves`: for each task and row of the table, a list of
+        number of training examples, score and standard error; and `titles`, with the metric, of the tasks; or only
         `interrupted`, if Ctrl-C ended it early.
 
     Raises:
@@ -318,17 +335,18 @@ def _outcomes(arguments: SuiteSettings, suite: Suite, title: str, from_scratch: 
         for settings in arguments.combinations():
             trial = trial_plan(arguments, task, settings, from_scratch)
             values = ", ".join(f"{name} {value}" for name, value in settings.items())
-            if (metrics := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
+            if (found := finetune_all({task: (f"{title}, {suite.title_of(task)}: {values}", trial)})) is None:
                 return None
-            score, _ = main_score(metrics[task], trial)
-            ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics[task])))
+            trial, metrics = found[task]
+            score, _ = main_score(metrics, trial)
+            ranks.append((-score if trial.training.greater_is_better else score, loss_in(metrics)))
             tried[task].append({"settings": settings, "score": score})
         chosen[task] = tried[task][ranks.index(min(ranks))]["settings"]
     runs = {task: task_plan(arguments, task, chosen[task], from_scratch) for task in arguments.tasks}
     tuned = finetune_all({task: (f"{title}, {suite.title_of(task)}", run) for task, run in runs.items()})
     if tuned is None:
         return None
-    return {task: _outcome(run, chosen[task], tried[task], tuned[task]) for task, run in runs.items()}
+    return {task: _outcome(result, chosen[task], tried[task]) for task, result in tuned.items()}
 
 
 def _check_plan(arguments: SuiteSettings) -> None:
@@ -354,9 +372,10 @@ def _check_plan(arguments: SuiteSettings) -> None:
     raise type(errors[0])(message) from errors[0]
 
 
-def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float]:
+def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float | None]:
     """The entries of `suite.json` for a row of the table, and its average."""
-    average = sum(outcome.score for outcome in outcomes.values()) / len(outcomes)
+    fractions = [outcome.score for outcome in outcomes.values() if not lower_is_better(outcome.metric)]
+    average = sum(fractions) / len(fractions) if fractions else None
     tasks = {}
     for task, outcome in outcomes.items():
         tasks[task] = {
@@ -383,20 +402,17 @@ def _learning_curves(arguments: SuiteSettings, rows: Mapping[str, Mapping[str, T
     return {"learning_curves": curves, "titles": titles}
 
 
-def _outcome(
-    plan: FinetunePlan,
-    chosen: dict[str, Any],
-    tried: list[dict[str, Any]],
-    metrics: dict[str, Any],
-) -> TaskOutcome:
-    names = list(evaluation_names(plan.task, plan.files.validation_file or ()))
+def _outcome(result: Result, chosen: dict[str, Any], tried: list[dict[str, Any]]) -> TaskOutcome:
+    plan, metrics = result
+    names = list(sources(plan)["validation"])
     if len(names) > 1:
         metric = plan.task.main_metric
     else:
         names, metric = [""], plan.metric
     keys = [f"{name}_{metric}" if name else metric for name in names]
     scores = [main_score(metrics, plan, key) for key in keys]
-    scores = [(mean, spread and spread / plan.settings.num_seeds**0.5) for mean, spread in scores]
+    count = plan.settings.folds or plan.settings.num_seeds
+    scores = [(mean, None if spread is None else spread / count**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
     seeds = {
         seed: sum(main_score(found, plan, key)[0] for key in keys) / len(keys)
@@ -409,17 +425,17 @@ def _table(
     suite: Suite,
     arguments: SuiteSettings,
     rows_of_outcomes: Mapping[str, Mapping[str, TaskOutcome]],
-    averages: Sequence[float],
+    averages: Sequence[float | None],
 ) -> str:
     """Return the table: the model's rows and published ones, with each task's main score; and the chosen settings."""
     outcomes = next(iter(rows_of_outcomes.values()))
     heading = ["", *(suite.title_of(task) for task in outcomes)]
     rows = [[*heading, "average"]]
     for (name, found), average in zip(rows_of_outcomes.items(), averages, strict=True):
-        scores = [[percent(*score) for score in each.scores] for each in found.values()]
-        rows.append([name, *map(" / ".join, scores), percent(average)])
+        scores = [[cell_of(each.metric, *score) for score in each.scores] for each in found.values()]
+        rows.append([name, *map(" / ".join, scores), "" if average is None else cell_of("average", average)])
     majority = [
-        " / ".join("" if value is None else percent(value) for value in outcome.majority)
+        " / ".join("" if value is None else cell_of(outcome.metric, value) for value in outcome.majority)
         for outcome in outcomes.values()
     ]
     if any(majority):
@@ -435,6 +451,8 @@ def _table(
         note += " Published scores are of the test data, each in its own settings."
     if arguments.num_seeds > 1:
         note += f" ± is the standard error of the mean over {arguments.num_seeds} seeds."
+    if folded := [suite.title_of(task) for task, outcome in outcomes.items() if "folds" in outcome.metrics]:
+        note += f" Cross-validation ({', '.join(folded)}): ± is the standard error of the mean over the folds."
     note += " The model after the last step is measured."
     if not arguments.map_of("grid"):
         return f"{markdown_table(rows)}\n{note}\n"
@@ -453,6 +471,8 @@ def _caption(arguments: SuiteSettings, outcomes: Mapping[str, TaskOutcome]) -> s
     metrics = ", ".join(f"{whole.title_of(task)} {outcomes[name].metric}" for task, name in columns.items())
     selection = f", {len(columns)} of its {len(whole.tasks)} tasks" if len(columns) < len(whole.tasks) else ""
     caption = f"{whole.title}{selection}, validation data: {metrics}."
+    if errors := [whole.title_of(task) for task, name in columns.items() if lower_is_better(outcomes[name].metric)]:
+        caption += f" The average does not include {', '.join(errors)}."
     if arguments.sizes:
         caption += " Each column title ends with the number of training examples; the average is over all columns."
     return caption

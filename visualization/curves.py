@@ -17,6 +17,7 @@ import numpy as np
 
 from ..files.checkpoint import distinct_names, read_json_object, read_log_history
 from ..files.errors import SettingError, refuse_address
+from ..metrics import lower_is_better
 from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, in_width, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
@@ -429,8 +430,9 @@ def _draw_scores(
         ticks = sorted({size for points in rows.values() for size in points})
         ax.set_xticks(ticks, [f"{size:,}" for size in ticks])
         ax.xaxis.set_minor_locator(NullLocator())
-        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         title = titles.get(task, task)
+        if not lower_is_better(title.rpartition(", ")[2]):  # it ends with the metric
+            ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
         ax.set_title(title, loc="left", fontsize=10, fontweight="bold", color=TEXT_COLOUR, parse_math=False)
         ax.set_xlabel("training examples", fontsize=8, color=QUIET_COLOUR)
         ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)

@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.errors import SettingError
 from ...files.loading import load_tokenizer
+from ...files.machine import torch_threads
 from ...files.options import options_of
 from ...files.output import write_json, write_lines
 from ...files.settings import build
@@ -88,23 +89,33 @@ class FinetunedModel(NamedTuple):
         return metrics, predictions
 
 
+def _encoder_of(checkpoint: Checkpoint) -> Checkpoint:
+    """The model that reads the texts: the encoder of a tagger on features, otherwise the model itself."""
+    config = checkpoint.config
+    if not isinstance(config, FeatureTaggerConfig):
+        return checkpoint
+    try:
+        return Checkpoint(config.encoder).check()
+    except OSError as error:
+        raise OSError(
+            f"{checkpoint.name} reads features of the encoder {config.encoder}, which cannot be loaded "
+            f"({str(error).rstrip('.')}); put it there, or change encoder in the config.json of {checkpoint.name}."
+        ) from error
+
+
 def load_finetuned_model(
     task: Task,
     checkpoint: Checkpoint,
     device: str | torch.device = "cpu",
     dtype: str = "float32",
     engine: Engine = "torch",
-    threads: int | None = None,
 ) -> FinetunedModel:
     """Load a model with a head for the task, and complete the task by the model's classes."""
-    if threads is not None:
-        torch.set_num_threads(threads)
     in_openvino = runs_in_openvino(checkpoint, engine, dtype, device)
     if checkpoint.path.is_dir() and not in_openvino:
         checkpoint.check_folder()  # a graph may be all that it has
-    encoder, config = checkpoint, checkpoint.config
+    encoder, config = _encoder_of(checkpoint), checkpoint.config
     if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
-        encoder = Checkpoint(config.encoder).check()
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     tokenizer = load_tokenizer(encoder)
     load_graph = partial(OpenVinoModel, dtype=dtype) if in_openvino else None
@@ -145,10 +156,7 @@ def tag_words(
     if not sentences:
         return []
     checkpoint = Checkpoint(tagger).check()
-    config = checkpoint.config
-    if isinstance(config, FeatureTaggerConfig):
-        config = Checkpoint(config.encoder).config
-    task = fitted_to_model(TASKS["tagging"], config)
+    task = fitted_to_model(TASKS["tagging"], _encoder_of(checkpoint).config)
     task = task if max_length is None else replace(task, max_length=max_length)
     finetuned = load_finetuned_model(task, checkpoint)
     return tag(finetuned.task, sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)  # type: ignore[arg-type]
@@ -273,8 +281,9 @@ class Predictor:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._finetuned is None:
             device = self.settings.device.state.device
-            options = self.settings.dtype, self.settings.engine, self.settings.threads
-            self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
+            options = self.settings.dtype, self.settings.engine
+            with torch_threads(self.settings.threads):  # those that OpenVINO takes, too
+                self._finetuned = load_finetuned_model(self.task, self.settings.checkpoint, device, *options)
             self.task = self._finetuned.task
         return self._finetuned
 
@@ -297,7 +306,8 @@ class Predictor:
         for warning in sorted({*data.warnings} - self._warnings):
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
-        predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
+        with torch_threads(settings.threads):
+            predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
         given = answers(self.task, predictions, data.examples, settings.top_k, settings.probabilities)
         self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
         self._nothing |= dict.fromkeys(chain.from_iterable(given))

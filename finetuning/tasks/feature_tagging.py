@@ -95,9 +95,9 @@ class FeatureTask(Words):
 
 def new_tagger(task: Any, labels: Labels | None) -> tuple[PreTrainedModel, list[str]]:
     """A tagger with random weights for a `FeatureTask`, and the names of all its parameters."""
-    encoder = task._encoder_config
+    encoder, path = task._encoder_config, Checkpoint(task.encoder).path
     config = FeatureTaggerConfig(
-        encoder=task.encoder,
+        encoder=str(path.resolve()) if path.is_dir() else task.encoder,  # the same one from any folder
         features=task.features,
         num_states=len(task._states([task.features])),
         state_size=encoder.hidden_size,

@@ -76,7 +76,7 @@ def write_finetuning_card(
     """
     settings = plan.settings
     content = CardContent(
-        name=output_dir.name,
+        name=output_dir.resolve().name,
         summary=summary,
         training=TrainingDescription(
             corpus="; ".join(

@@ -43,7 +43,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         if split == "eval" and parts:
             key = f"eval_{trainer.plan.metric}"
             values = [entry[key] for entry in trainer.state.log_history if key in entry]
-            if values and not any(values):
+            if values and not any(values) and trainer.args.greater_is_better:
                 logger.warning(
                     "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
                     "--learning_rate.",

@@ -15,6 +15,7 @@ from ...files.errors import SettingError, refuse_address, worded
 from ...files.options import deciding, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
+from ...metrics import lower_is_better
 from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
 from ..features import classifies_mean
 from ..network_settings import NetworkChanges
@@ -167,6 +168,9 @@ def plan_finetuning(
     decisions |= _evaluation(settings, bool(files.validation_file or settings.validation_split or settings.dataset))
     if settings.metric_for_best_model is None:
         decisions["metric_for_best_model"] = Decision(_main_metric(task, files), "the task's main one")
+    elif settings.greater_is_better is None and lower_is_better(settings.metric_for_best_model):
+        why = f"a lower {settings.metric_for_best_model} is better"  # transformers knows that of losses alone
+        decisions["greater_is_better"] = Decision(False, why)
     if learning_rate is not None and settings.learning_rate is None:
         decisions["learning_rate"] = learning_rate
     if started_on_cpus():

@@ -97,13 +97,8 @@ def finetune(arguments: FinetuneSettings | None = None, **settings: Any) -> dict
             head, or the output folder contains other files.
         OSError: If a file cannot be read or written.
     """
-    return run_finetuning(plan_finetuning(settings_by_name(FinetuneSettings, arguments, settings)))
-
-
-def run_finetuning(plan: FinetunePlan) -> dict[str, Any]:
-    """Fine-tune a model as planned; see `finetune`."""
-    run = Finetuning(plan)
-    return run.describe() if plan.settings.dry_run else run.run()
+    run = Finetuning(plan_finetuning(settings_by_name(FinetuneSettings, arguments, settings)))
+    return run.describe() if run.plan.settings.dry_run else run.run()
 
 
 class Finetuning:

@@ -311,7 +311,10 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSet
     vectors = (vectors - mean) / deviation
     owners = range(len(vectors)) if data.layout is None else data.layout  # of windows: their text
     count = min(_FOLDS, len({run.task.group_of(example) for example in data.examples}))
-    folds = np.array(fold_numbers(run.task, data.examples, count, settings.sampling_seed))[owners]
+    folds = np.zeros(len(data.examples), dtype=int)
+    if count > 1:
+        folds[:] = fold_numbers(run.task, data.examples, count, settings.sampling_seed)
+    folds = folds[owners]
     weights = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(vectors))))
     targets = np.asarray(data.inputs["labels"])
     slopes = np.zeros(layer.weight.shape)
@@ -325,11 +328,13 @@ def fit_linear_probe(model: PreTrainedModel, run: TaskRun, settings: FinetuneSet
                     fitted = _best(make, vectors[there], column[there], weights[there], folds[there])
                     slopes[number], offsets[number] = fitted.coef_.ravel(), np.ravel(fitted.intercept_)[0]
         else:
-            fitted = _best(make, vectors, targets, weights, folds)
-            found, at, rows = fitted.coef_, fitted.intercept_, fitted.classes_
+            found, at, rows = np.zeros((1, vectors.shape[1])), np.zeros(1), np.unique(targets)  # of a single class
+            if len(rows) > 1:
+                fitted = _best(make, vectors, targets, weights, folds)
+                found, at, rows = fitted.coef_, fitted.intercept_, fitted.classes_
             if len(rows) == 2:  # one logit, of the second class against the first
                 found, at = (np.concatenate([-half, half]) / 2 for half in (found, at))
-            offsets[:] = at.min() - np.log(len(targets))  # of classes without an example
+            offsets[:] = at.min() - np.log1p(len(targets))  # of classes without an example
             slopes[rows], offsets[rows] = found, at
     slopes /= deviation
     with torch.no_grad():

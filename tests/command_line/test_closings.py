@@ -106,7 +106,7 @@ SAID = {
     "    cp1252 --text_column 'a b' --join_lines --clean mojibake html",
     "data": "mybert pretrain --token_store x --tokenizer tok --output_dir pretrained \\\n    --max_length 64",
     "convert google": "mybert attention out 'The cat sat on the mat.'",
-    "glue": "\nDone: out/suite.md (average 71.2% over 2 tasks)",
+    "glue": "\nDone: out/suite.md (2 tasks, average 71.2%)",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'\n"
     "  (without network, where there is one: hf upload me/x out)",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",

@@ -185,6 +185,11 @@ def test_class_names_train_a_classifier_without_labeled_texts(tmp_path, short_ru
     assert ("Linear probe on 2 vectors" in caplog.text) and ("Contrastive" in caplog.text) == bool(approach)
 
 
+def test_class_names_that_are_numbers_are_texts(tmp_path, short_run):
+    finetune(short_run(class_names=[1, 2]))
+    assert {answer["label"] for answer in predict(tmp_path / "out", [text for text, _ in EIGHT])} <= {"1", "2"}
+
+
 def test_contrastive_training_reports_a_class_of_one_example_and_a_text_of_two_classes(contrast, caplog):
     contrast([*EIGHT, ("a tree", "alone"), ("the cat was happy", "sad")], max_steps=1)
     assert "1 of 3 classes in 'label' have a single example, too few to learn and evaluate." in caplog.text

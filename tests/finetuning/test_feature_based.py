@@ -309,6 +309,21 @@ def test_predict_with_a_feature_tagger_loads_its_encoder_once(tagging, tmp_path,
     assert [len(row["label"]) for row in rows] == list(map(len, SENTENCES)) and len(loaded) == 1
 
 
+def test_a_tagger_reads_its_encoder_from_any_folder(tagging, tmp_path, short, monkeypatch, change_config):
+    shutil.copytree(short, tmp_path / "first" / "model")
+    monkeypatch.chdir(tmp_path / "first")
+    finetune(tagging(model="model", max_steps=1))
+    (tmp_path / "second" / "model").mkdir(parents=True)  # another model of that name
+    monkeypatch.chdir(tmp_path / "second")
+    assert list(map(len, tag_words(tmp_path / "out", SENTENCES))) == list(map(len, SENTENCES))
+    (tmp_path / "first" / "model").rename(tmp_path / "elsewhere")
+    for read in (tag_words, predict):
+        with pytest.raises(OSError, match=r"out reads features of the encoder .*first.model, which cannot be loaded"):
+            read(tmp_path / "out", SENTENCES)
+    change_config(tmp_path / "out", encoder=str(tmp_path / "elsewhere"))
+    assert len(predict(tmp_path / "out", SENTENCES)) == len(SENTENCES)
+
+
 def test_a_sentence_without_words(tmp_path):
     with pytest.raises(ValueError, match="Sentence 2 has no words; expected its words"):
         tag_words(tmp_path, [["a"], []])

@@ -85,6 +85,13 @@ def test_a_classifier_learns_and_is_written(arguments, rows, tmp_path):
     assert not list(out.glob("*.bin"))
 
 
+def test_a_run_into_the_current_folder_has_its_name_on_the_card(arguments, tmp_path, monkeypatch):
+    (tmp_path / "my-model").mkdir()
+    monkeypatch.chdir(tmp_path / "my-model")
+    finetune(arguments(output_dir=".", max_steps=1))
+    assert "\n# my-model\n" in (tmp_path / "my-model" / "README.md").read_text()
+
+
 def test_pairs_and_other_columns(arguments, rows):
     pairs = [{"one": text, "two": "the mat", "gold": label} for text, label in rows]
     columns = {"text_column": "one", "text_pair_column": "two", "label_column": "gold"}

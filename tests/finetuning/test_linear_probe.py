@@ -103,7 +103,7 @@ def test_linear_probe_with_a_class_of_one_example_is_finite(probe):
 
 
 def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(short_run, look, rows, pretrained):
-    """By the logarithm of the number of examples, so that it is as rare as less than one of them."""
+    """By the logarithm of one more than the number of examples, so that it is as rare as less than one of them."""
     _, run = look(short_run(train_file=rows))
     labels = Labels((*run.labels.names, "never"))
     model, _ = load_task_model(run.task.with_classes(labels), str(pretrained), labels)
@@ -115,7 +115,20 @@ def test_linear_probe_offset_of_a_class_without_an_example_is_below_all_others(s
         vectors = model.eval().bert(**batch).pooler_output.double().numpy()
     offsets = bias + weight @ vectors.mean(0)
     assert not weight[2].any() and weight[:2].any(1).all()
-    assert offsets[2] == pytest.approx(offsets[:2].min() - np.log(len(rows)), abs=1e-4)
+    assert offsets[2] == pytest.approx(offsets[:2].min() - np.log1p(len(rows)), abs=1e-4)
+
+
+@pytest.mark.parametrize("approach", ["linear_probe", "contrastive"])
+def test_a_fitted_head_of_a_sample_with_one_class_predicts_it(tmp_path, short_run, rows, approach):
+    data = [(text, "common") for text, _ in rows] + [("a rare text", "rare")]
+    finetune(short_run(train_file=data, max_train_samples=3, approach=approach))
+    (answer,) = predict(tmp_path / "out", ["the cat sat"], probabilities=True)
+    assert answer["label"] == "common" and answer["probability_rare"] == pytest.approx(1 / 5)
+
+
+def test_linear_probe_of_equal_texts_with_numbers_is_their_mean(probe):
+    folder, _ = probe([("the cat sat", 1.0), ("the cat sat", 2.0)], task="regression")
+    assert predict(folder, ["the cat sat"])[0]["score"] == pytest.approx(1.5)
 
 
 def test_linear_probe_of_a_first_token_reads_the_pooler(probe, rows):
@@ -157,6 +170,7 @@ def test_auto_keeps_the_first_approach_if_no_other_is_better_and_says_all_scores
         ("accuracy", {"contrastive": (0.8, 0.6), "finetune": (0.9, 0.7)}, "finetune"),
         ("loss", {"contrastive": (0.8, 0.6), "finetune": (0.9, 0.7)}, "contrastive"),
         ("loss", {"contrastive": (0.8, 0.6), "finetune": (0.7, 0.5)}, "finetune"),
+        ("mae", {"contrastive": (0.8, 0.6), "finetune": (0.7, 0.5)}, "finetune"),
         # Gains of 0.2 ± 0.1, which is in doubt, of 0.2 ± 0.05, and a larger one that is in doubt.
         ("accuracy", {"contrastive": (0.5, 0.5), "finetune": (0.6, 0.8)}, "contrastive"),
         ("accuracy", {"contrastive": (0.5, 0.5), "finetune": (0.65, 0.75)}, "finetune"),

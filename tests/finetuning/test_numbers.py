@@ -13,6 +13,7 @@ from mybert import MyBertForSequenceClassification
 from mybert.finetuning import finetune
 from mybert.finetuning.data import Labels
 from mybert.finetuning.heads import fold_target_scale, learn_standardized
+from mybert.finetuning.tasks import number
 
 WORDS = {"happy": 3.0, "sad": -3.0, "fish": 1.0, "under": -1.0}
 ROWS = [
@@ -63,6 +64,37 @@ def test_finetune_measures_numbers_in_their_unit(arguments, tmp_path, log_histor
         if "eval_rmse" in entry:
             assert entry["eval_loss"] == pytest.approx(entry["eval_rmse"] ** 2, rel=1e-4)
     assert log_history()[0]["loss"] == pytest.approx(np.var([value for _, value in MINUTES]), rel=0.6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_greater"),
+    [
+        ({}, True),
+        ({"metric_for_best_model": "spearmanr"}, True),
+        ({"metric_for_best_model": "mae"}, False),
+        ({"metric_for_best_model": "eval_rmse"}, False),
+        ({"metric_for_best_model": "rmse", "greater_is_better": True}, True),
+    ],
+)
+def test_plan_finetuning_takes_lower_errors_for_better(arguments, look, settings, is_greater):
+    plan, _ = look(arguments(**settings))
+    assert plan.training.greater_is_better is is_greater
+
+
+def test_finetune_keeps_the_checkpoint_of_the_lowest_error(arguments, tmp_path, log_history):
+    opposite = [(text, -value) for text, value in MINUTES]  # so that the error rises
+    rates = {"metric_for_best_model": "mae", "early_stopping_patience": 1, "num_train_epochs": 3}
+    metrics = finetune(arguments(save_strategy="epoch", validation_file=opposite, **rates))
+    errors = [entry["eval_mae"] for entry in log_history() if "eval_mae" in entry]
+    assert errors[0] < errors[1] and metrics["mae"] == pytest.approx(errors[0])
+    assert len(errors) == 3  # of two epochs, and of the end
+
+
+@pytest.mark.parametrize(("metric", "has_learned"), [("mae", True), ("pearson", False)])
+def test_finetune_warns_of_scores_of_0_but_not_of_errors(arguments, monkeypatch, caplog, metric, has_learned):
+    monkeypatch.setattr(number, "value_scores", lambda *_: {"pearson": 0.0, "mae": 0.0})
+    finetune(arguments(metric_for_best_model=metric, num_train_epochs=1))
+    assert ("has not learned the task" not in caplog.text) == has_learned
 
 
 def test_finetune_saves_a_plain_model(arguments, tmp_path):

@@ -11,6 +11,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from itertools import chain, repeat
 
 import numpy as np
@@ -23,7 +24,7 @@ import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cli import main
 from mybert.files.source import read_rows
-from mybert.finetuning import TASKS, Predictor
+from mybert.finetuning import TASKS, FeaturesArguments, Predictor, commands, comparison, extract_features
 from mybert.finetuning.data import DataRow
 from mybert.finetuning.prediction import prediction_run, predictor
 from mybert.finetuning.prediction.predictor import task_for_columns
@@ -836,3 +837,36 @@ def test_predict_in_two_processes_writes_what_one_does(tmp_path, models, texts, 
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
     assert said.stdout.count("two.csv: 3,000 rows.") == 1
     assert names(tmp_path) == ["one.csv", "t.csv", "two.csv"]
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_functions_with_threads_restore_those_of_pytorch(models, tmp_path, monkeypatch, is_wrong):
+    used, before = [], torch.get_num_threads()
+
+    def note(function):
+        def noted(*args, **options):
+            used.append(torch.get_num_threads())
+            if is_wrong:
+                raise ValueError("wrong")
+            return function(*args, **options)
+
+        return noted
+
+    monkeypatch.setattr(comparison, "_MIN_SECONDS", 0)
+    for module, name in ((predictor, "network_outputs"), (commands, "hidden_states")):
+        monkeypatch.setattr(module, name, note(getattr(module, name)))
+    folder, data, threads = models / "sst2", [("the cat sat", "1"), ("a dog", "0")], before + 1
+    features = {"model": str(folder), "text": [str(tmp_path / "a.txt")], "output": str(tmp_path / "a.jsonl")}
+    (tmp_path / "a.txt").write_text("the cat\n")
+    for call in (
+        lambda: mybert.predict(folder, ["the cat"], threads=threads),
+        lambda: next(mybert.predict(folder, iter(["the cat", "a dog"]), threads=threads)),
+        lambda: Predictor(folder, threads=threads)({"text": ["the cat"]}),
+        lambda: mybert.evaluate(folder, data, threads=threads),
+        lambda: mybert.compare(folder, folder, data, threads=threads, num_resamples=10),
+        lambda: extract_features(FeaturesArguments(**features, threads=threads)),
+    ):
+        used.clear()
+        with pytest.raises(ValueError, match="wrong") if is_wrong else nullcontext():
+            call()
+        assert set(used) == {threads} and torch.get_num_threads() == before

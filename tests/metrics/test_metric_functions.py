@@ -56,6 +56,12 @@ def test_errors_of_values_by_hand():
     assert found == pytest.approx({"mae": 5 / 3, "rmse": math.sqrt(13 / 3)})
 
 
+def test_lower_is_better_looks_at_the_end_of_a_name():
+    errors = ("mae", "content_rmse", "loss", "dev_loss", "eval_mlm_loss", "perplexity", "eval_perplexity")
+    assert all(map(metrics.lower_is_better, errors))
+    assert not any(map(metrics.lower_is_better, ("pearson", "mae_pearson", "loss_f1", "accuracy", "schmae")))
+
+
 def test_one_class_only_is_zero_not_nan():
     assert metrics.f1([0, 0], [0, 0]) == 0.0
     assert metrics.matthews_correlation([1, 1, 1], [1, 0, 1]) == 0.0

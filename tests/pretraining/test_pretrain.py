@@ -61,6 +61,13 @@ def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, hist
     assert "## " in (out / "README.md").read_text()
 
 
+def test_a_run_into_the_current_folder_has_its_name_on_the_card(tmp_path, arguments, monkeypatch):
+    (tmp_path / "my-bert").mkdir()
+    monkeypatch.chdir(tmp_path / "my-bert")
+    pretrain(arguments(output_dir=".", max_steps=1))
+    assert "\n# my-bert\n" in (tmp_path / "my-bert" / "README.md").read_text()
+
+
 def test_pretrain_with_minimal_pairs_reports_the_accuracy_of_the_finished_model(tmp_path, arguments, tokenizer_folder):
     file = tmp_path / "pairs.csv"
     texts = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the mats " * 9]

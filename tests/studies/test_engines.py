@@ -3,14 +3,17 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from transformers import AutoConfig
 
 from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.files.processes import own_process
-from mybert.studies import engines
-from mybert.studies.engines import agreement
+from mybert.studies import BenchSettings, engines
+from mybert.studies.engines import agreement, measure_engines
+from mybert.studies.timing import evenly
 
 TEXTS = ["the cat sat", "a dog ran under the tree", "it was very happy", "the cat slept on a mat today", "a dog"] * 4
 
@@ -132,6 +135,24 @@ def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys)
     assert (
         said == f"mybert bench: {tmp_path}/one.txt has 1 rows; expected at least 2, since one half calibrates int8.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "number", "expected"),
+    [(7, 3, [0, 2, 4]), (1279, 640, [*range(0, 1279, 2)][:640]), (3, 5, [0, 1, 2]), (0, 5, []), (6, 2, [0, 3])],
+)
+def test_evenly_takes_rows_from_all_parts(rows, number, expected):
+    found = evenly(range(rows), number)
+    assert len(found) == len(expected) and np.abs(np.subtract(found, expected)).max(initial=0) <= 1
+    assert len(set(found)) == len(found)
+
+
+def test_measure_engines_restores_the_number_of_threads(classifier, monkeypatch):
+    used, before = [], torch.get_num_threads()
+    monkeypatch.setattr(engines, "compare_engines", lambda *_: used.append(torch.get_num_threads()) or ("", ""))
+    model, data = map(str, classifier)
+    measure_engines(BenchSettings(model=model, data=[data], threads=before + 2))
+    assert used == [before + 2] and torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mybert.files.source import HubSplit
 from mybert.finetuning import TASKS, FinetuningArguments, plan_finetuning
-from mybert.studies import SuiteArguments, read_suite, run_suite, suite
+from mybert.studies import AblationArguments, SuiteArguments, read_suite, run_ablation, run_suite, suite
 from mybert.studies.suite import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
@@ -63,7 +64,7 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     out.mkdir()
     for name in ("suite.json", "suite.md", "submission.zip"):
         (out / name).write_text("old")
-    monkeypatch.setattr(suite, "run_finetuning", lambda plan: {"accuracy": 0.5, "interrupted": False})
+    monkeypatch.setattr(suite.Finetuning, "run", lambda self: {"accuracy": 0.5, "interrupted": False})
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -80,12 +81,15 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     assert (out / "suite.md").read_text() != "old" and len(list(out.iterdir())) == 3
 
 
-@pytest.mark.parametrize(("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1)])
+@pytest.mark.parametrize(
+    ("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1), ("squad", "loss", 1), ("stsb", "rmse", 1)]
+)
 def test_scores_are_of_one_whatever_the_tasks_own_unit(tmp_path, model, task, metric, full):
     """SQuAD's scripts give percents, which a table must not take a hundred times."""
     file = tmp_path / "data.json"
     file.write_text("[]")
     data = {"train_file": str(file), "validation_file": str(file), "max_length": 64}
+    data |= {"metric_for_best_model": metric}
     arguments = FinetuningArguments(model=str(model), task=task, output_dir=str(tmp_path / "out"), **data)
     found = {"mean": {metric: 0.88 * full}, "deviation": {metric: 0.01 * full}}
     plan = plan_finetuning(arguments)
@@ -173,8 +177,8 @@ def test_run_suite_measures_the_last_step_without_a_grid(settings):
 def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path, settings, monkeypatch):
     samples = []
 
-    def train(plan):
-        arguments = plan.settings
+    def train(run):
+        arguments = run.plan.settings
         samples.append((arguments.max_train_samples, arguments.validation_split, arguments.from_scratch))
         found = {
             "accuracy": arguments.max_train_samples / 10,
@@ -183,7 +187,7 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         }
         return {"mean": found, "deviation": {"accuracy": 0.2}, **found, "interrupted": False}
 
-    monkeypatch.setattr(suite, "run_finetuning", train)
+    monkeypatch.setattr(suite.Finetuning, "run", train)
     sizes = {"only": ["animals"], "train_sizes": [2, 4], "num_seeds": 4, "compare_from_scratch": True}
     report = run_suite(settings(**sizes, grid={"learning_rate": [0.1, 0.2]}))
     trials = [(2, 0.1), (2, 0.1), (4, 0.1), (4, 0.1), (2, 0), (4, 0)]
@@ -204,17 +208,19 @@ def test_run_suite_with_train_sizes_measures_each_task_with_each_number(tmp_path
         run_suite(settings(**sizes, finetuning={"max_train_samples": 3}))
 
 
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
+@pytest.mark.parametrize(
+    ("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("mae", 0.1), ("tied", 0.1)]
+)
 def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     tmp_path, settings, data, monkeypatch, metric, best
 ):
-    def train(plan):
-        arguments = plan.settings
+    def train(run):
+        arguments = run.plan.settings
         rate = arguments.learning_rate
         found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
-        return found | {"interrupted": False}
+        return found | {"mae": 20 * rate, "interrupted": False}
 
-    monkeypatch.setattr(suite, "run_finetuning", train)
+    monkeypatch.setattr(suite.Finetuning, "run", train)
     chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
@@ -222,6 +228,15 @@ def test_run_suite_with_a_grid_chooses_by_the_metric_for_the_best_model(
     table = (tmp_path / "out" / "suite.md").read_text()
     assert f"validation data: animals {metric}." in table
     assert ("Always the most frequent answer" in table) == (metric == "accuracy")
+    cells = {
+        "accuracy": "20.0 | 20.0",
+        "macro_f1": "90.0 | 90.0",
+        "tied": "0.0 | 0.0",
+        "loss": "0.1 | ",
+        "mae": "2 | ",
+    }
+    assert f"| model | {cells[metric]} |" in table
+    assert ("The average does not include animals." in table) == (metric in ("loss", "mae"))
 
 
 def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
@@ -287,8 +302,52 @@ def test_run_suite_takes_validation_data_from_any_setting(tmp_path, settings, ow
     (tmp_path / "mine.yaml").write_text(
         f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
     )
-    report = run_suite(settings(finetuning=FINETUNING | finetuning))
-    assert 0 <= report["tasks"]["animals"]["score"] <= 1
+    report = run_suite(settings(finetuning=FINETUNING | finetuning | {"metric_for_best_model": "loss"}))
+    found = report["tasks"]["animals"]
+    assert found["score"] == found["metrics"]["loss"]
+    if "validation_split" not in finetuning:
+        scores = [metrics["loss"] for metrics in found["metrics"]["folds"].values()]
+        assert found["score"] == pytest.approx(sum(scores) / 2)
+        assert found["standard_error"] == pytest.approx(abs(scores[0] - scores[1]) / 2)  # of the mean
+        assert "Cross-validation (animals): ± is" in (tmp_path / "out" / "suite.md").read_text()
+
+
+@pytest.fixture
+def on_hub(monkeypatch):
+    """Makes a data set with some splits, all with the same rows, what the Hub has for any name."""
+    datasets = pytest.importorskip("datasets")
+
+    def make(*splits):
+        names = datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+        rows = {"premise": SENTENCES[:3], "hypothesis": SENTENCES[1:], "label": [0, 1, 2]}
+        data = datasets.Dataset.from_dict(rows).cast_column("label", names)
+        monkeypatch.setattr(HubSplit, "_load", staticmethod(lambda name, config: dict.fromkeys(splits, data)))
+
+    return make
+
+
+@pytest.mark.parametrize("splits", [("validation",), ("validation_matched", "validation_mismatched")])
+def test_suites_and_ablations_read_the_validation_splits_of_a_data_set(tmp_path, settings, model, on_hub, splits):
+    on_hub("train", *splits)
+    (tmp_path / "mine.yaml").write_text("tasks: {pairs: {task: mnli, dataset: owner/name}}")
+    for _ in range(2):  # the second call reads what the first one has measured
+        found = run_suite(settings())["tasks"]["pairs"]
+        names = ["accuracy"] if len(splits) == 1 else ["matched_accuracy", "mismatched_accuracy"]
+        assert found["metric"] == "accuracy"
+        assert found["score"] == pytest.approx(sum(found["metrics"][name] for name in names) / len(names))
+    shared = {"finetuning": FINETUNING, "disable_tqdm": True, "output_dir": str(tmp_path / "rows")}
+    shared |= {"tasks": {"pairs": {"task": "mnli", "dataset": "owner/name"}}, "variants": {"own": {"model": model}}}
+    table = run_ablation(AblationArguments(**shared))
+    metrics = json.loads((tmp_path / "rows" / "finetuned" / "own" / "pairs" / "metrics.json").read_text())
+    assert table["own"]["pairs"] == metrics[names[0]]
+
+
+def test_run_suite_of_a_data_set_without_validation_data_is_an_error_before_training(tmp_path, settings, on_hub):
+    on_hub("train")
+    (tmp_path / "mine.yaml").write_text("tasks: {pairs: {task: mnli, dataset: owner/name}}")
+    with pytest.raises(ValueError, match="There is no validation data for pairs; expected a validation_file"):
+        run_suite(settings())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["train.tsv", "./train.tsv", "t*.tsv", "[x].tsv"])

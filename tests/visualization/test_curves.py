@@ -290,10 +290,15 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
     assert (list(mine.get_xdata()), list(mine.get_ydata())) == ([100, 300, 1000], [0.6, 0.7, 0.8])
     assert bars.get_segments()[1][:, 1].tolist() == pytest.approx([0.68, 0.72])
     assert list(other.get_ydata()) == [0.9]
+    assert ax.yaxis.get_major_formatter()(0.7).endswith("%")
     assert [text.get_text() for text in figures[1].legends[0].get_texts()] == ["mine", "other"]
     learning_curves([*folders, tmp_path / "c"], tmp_path / "all.png")  # "c" measured another model of that name
     assert [text.get_text() for text in figures[2].legends[0].get_texts()] == ["mine", "other", "mine, c"]
     assert [list(line.get_ydata()) for line, _, _ in figures[2].axes[0].containers] == [[0.6, 0.7, 0.8], [0.9], [0.5]]
+    errors = {"learning_curves": {"minutes": curves[0]}, "titles": {"minutes": "minutes, rmse"}}
+    (tmp_path / "a" / "suite.json").write_text(json.dumps(errors))
+    learning_curves(folders[0])
+    assert "%" not in figures[3].axes[0].yaxis.get_major_formatter()(0.7)  # in the unit of the data
     with pytest.raises(ValueError, match="output is not set; expected a PNG file for the curves of several suites"):
         learning_curves(folders)
     (tmp_path / "a" / "suite.json").write_text("{}")
