@@ -179,6 +179,17 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
     assert (moved[64:] < 1e-4).all()
 
 
+def test_the_best_checkpoint_is_one_of_the_last_phase(tmp_path, arguments, caplog):
+    """Each phase evaluates sequences of its own length, and a short phase 2 would lose against phase 1."""
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    times = {"max_steps": 6, "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    with caplog.at_level("INFO", logger="mybert"):
+        pretrain(arguments(**times, **best, phase2_max_length=32, phase2_steps=3))
+    kept = [message for message in caplog.messages if message.startswith("Kept")]
+    assert kept == ["Kept: the best checkpoint, that of step 4."]  # loss falls, so the first one of the last phase
+    assert torch.equal(positions(tmp_path / "out"), positions(tmp_path / "out" / "checkpoint-4"))
+
+
 @pytest.mark.parametrize("start", ["new", "repeated"])
 def test_positions_of_longer_sequences(tmp_path, arguments, long_text, start):
     settings = {"max_steps": 8, "phase2_max_length": 64, "phase2_steps": 2, "save_total_limit": 9}
