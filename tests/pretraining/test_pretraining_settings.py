@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -82,6 +83,30 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     build_token_store(documents[:-5], tokenizer, tmp_path / "store.safetensors", show_progress=False)
     with pytest.raises(ValueError, match=r"store.safetensors changed since it began"):
         pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
+
+
+def test_dry_run_reports_the_tokenizer_that_the_run_takes(tmp_path, arguments, store, tokenizer, user_error):
+    shutil.copy(store.path, tmp_path / "store.safetensors")
+    settings = {"dry_run": True, "model_size": "1x64"}
+    from_store = settings | {"text": [], "token_store": tmp_path / "store.safetensors"}
+    with pytest.raises(ValueError, match=r"no tokenizer.json next to .* with tokenizer"):
+        pretrain(arguments(**from_store))
+    tokenizer.save_pretrained(tmp_path)
+    for given in (from_store, settings | {"tokenizer": tmp_path / "vocab.txt"}):
+        report = pretrain(arguments(**given))
+        assert report["model"]["pieces"] == len(tokenizer)
+        assert report["vocabulary"]["from"] == str(given.get("tokenizer", tmp_path))
+    with user_error("--validation_split"):
+        pretrain(arguments(**from_store, validation_split=0.99))
+    MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"store\.safetensors"):
+        pretrain(arguments(**from_store))
+
+
+def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
+    (tmp_path / "pairs.jsonl").write_text('{"a": "b"}\n')
+    with pytest.raises(ValueError, match=r"pairs\.jsonl has the columns 'a'"):
+        pretrain(arguments(dry_run=True, minimal_pairs=str(tmp_path / "pairs.jsonl")))
 
 
 def test_a_run_too_short_for_curves(tmp_path, arguments):
