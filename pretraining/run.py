@@ -15,6 +15,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
+from ..files.choices import without_effect
 from ..files.documents import Corpus
 from ..files.errors import SettingError
 from ..files.loading import load_model, load_tokenizer
@@ -111,7 +112,7 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
         prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
-    folder.begin(decided, files, read, prepare, plan.decisions)
+    folder.begin(decided, files, read, prepare, plan.decisions, without_effect(settings))
     store = TokenStore(settings.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
@@ -277,7 +278,7 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
     return dry_run_report(
         settings,
         plan.decisions,
-        state_of_run(settings.output_dir, record, settings.overwrite),
+        state_of_run(settings.output_dir, record, settings.overwrite, without_effect(settings)),
         text={"sources": list(map(str, sources)), **text},
         vocabulary={"from": "learned from the text" if tokenizer is None else str(tokenizer.name_or_path)},
         model={"from": settings.model or "random weights", **size},
@@ -488,7 +489,7 @@ def _datasets(run: PreparedRun, plan: PretrainPlan, phase: Phase) -> tuple[Pretr
     training = examples(run.training)
     if len(run.validation) < 2:
         return training, None
-    held_out = examples(run.validation, pack=False, objective=plan.settings.objective)
+    held_out = examples(run.validation, pack=False, row_length=None, objective=plan.settings.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 

@@ -134,7 +134,7 @@ def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments
     steps = {"max_steps": 6, "batch_ramp": 0.34, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
     changes = {"causal_share": 0.5, "mlm_probability": 0.4, "optim": "muon"}
     with caplog.at_level("INFO", logger="mybert"):
-        pretrain(arguments(**steps, **changes, pack=pack, row_length=48))
+        pretrain(arguments(**steps, **changes, pack=pack, row_length=48 if pack else None))
     assert "Phase 1 of 3: left to right, sequences of up to 24 tokens, batches of 2, up to step 2." in caplog.text
     assert "Phase 3 of 3: sequences of up to 24 tokens, batches of 4." in caplog.text
     model = MyBertForPreTraining.from_pretrained(tmp_path / "out")

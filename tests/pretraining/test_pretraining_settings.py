@@ -17,6 +17,7 @@ from mybert import (
     MyBertForSequenceClassification,
     MyBertTokenizer,
 )
+from mybert.files.errors import SettingError
 from mybert.pretraining import PretrainingTrainer, build_token_store, plan_pretraining, pretrain
 from mybert.pretraining import run as module
 from mybert.runs import MyBertAdamW
@@ -107,6 +108,28 @@ def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
     (tmp_path / "pairs.jsonl").write_text('{"a": "b"}\n')
     with pytest.raises(ValueError, match=r"pairs\.jsonl has the columns 'a'"):
         pretrain(arguments(dry_run=True, minimal_pairs=str(tmp_path / "pairs.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused"),
+    [
+        ({"max_steps": 2}, {"row_length": 64}),
+        ({"max_steps": 2, "text": [], "token_store": "store"}, {"clean": ["html"], "document_end": "file"}),
+    ],
+)
+def test_a_run_of_an_earlier_version_with_settings_without_effect_goes_on(
+    tmp_path, arguments, store, tokenizer_folder, settings, unused
+):
+    if "token_store" in settings:
+        settings = settings | {"token_store": str(store.path), "tokenizer": tokenizer_folder}
+    with pytest.raises(SettingError) as error:
+        arguments(**settings, **unused)
+    assert set(error.value.options) & set(unused)
+    metrics = pretrain(arguments(**settings))
+    record = tmp_path / "out" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | unused))
+    assert pretrain(arguments(**settings, dry_run=True))["output"]["state"] == "continued"
+    assert pretrain(arguments(**settings))["eval_loss"] == metrics["eval_loss"]
 
 
 def test_a_run_too_short_for_curves(tmp_path, arguments):
