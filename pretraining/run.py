@@ -17,7 +17,7 @@ from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
 from ..files.choices import without_effect
 from ..files.documents import Corpus
-from ..files.errors import SettingError
+from ..files.errors import SettingError, worded
 from ..files.loading import load_model, load_tokenizer
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
@@ -222,13 +222,18 @@ def _split(count: int, settings: PretrainSettings) -> tuple[np.ndarray, np.ndarr
             settings.validation_split,
             count,
         )
-    if not len(validation) and settings.eval_strategy != IntervalStrategy.NO:
-        raise SettingError.worded(
-            "{validation_split} is {}; of {} documents that is less than the 2 that an evaluation needs. "
-            "Hold out more, or pass {eval_strategy='no'}.",
+    if not len(validation):
+        found = worded(
+            "{validation_split} is {}; of {} documents that is less than the 2 that an evaluation needs.",
             settings.validation_split,
             count,
         )
+        if settings.eval_strategy != IntervalStrategy.NO:
+            raise SettingError.worded("{} Hold out more, or pass {eval_strategy='no'}.", found)
+        if settings.do_eval:
+            raise SettingError.worded("{} Hold out more, or leave out {do_eval}.", found)
+        if settings.validation_split:
+            logger.info("%s Nothing is held out.", found)
     return training, validation
 
 

@@ -104,6 +104,18 @@ def test_dry_run_reports_the_tokenizer_that_the_run_takes(tmp_path, arguments, s
         pretrain(arguments(**from_store))
 
 
+def test_too_few_documents_to_hold_out_are_said(arguments, caplog, user_error):
+    few = {"validation_split": 0.02, "max_steps": 1}  # of 60 documents, one
+    with user_error("--validation_split --do_eval"):
+        pretrain(arguments(**few, do_eval=True))
+    with user_error("--validation_split --eval_strategy"):
+        pretrain(arguments(**few, eval_strategy="steps"))
+    with caplog.at_level("INFO", logger="mybert"):
+        metrics = pretrain(arguments(**few))
+    assert "validation_split is 0.02; of 60 documents" in caplog.text and "Nothing is held out." in caplog.text
+    assert not any(name.startswith("eval") for name in metrics)
+
+
 def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
     (tmp_path / "pairs.jsonl").write_text('{"a": "b"}\n')
     with pytest.raises(ValueError, match=r"pairs\.jsonl has the columns 'a'"):
