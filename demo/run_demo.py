@@ -42,6 +42,9 @@ CLASSES = 8  # maximum number of classes of the classifier
 TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # per source
 LONGEST = 48  # tokens of a sequence
 PASSAGE_BYTES = (60, 400)  # as UTF-8, which has about as much text in every script
+_MIN_PRETRAINED = (
+    4  # documents: two to learn from, since next sentences are also drawn from others, and two to evaluate
+)
 MIN_DOCUMENTS = 10  # per source; the documents of a smaller one are split into as many parts, to hold some out
 
 # Source -> documents, each a list of sentences.
@@ -243,6 +246,10 @@ def _hold_out(sources: Sources, generator: np.random.Generator, where: str) -> d
             f"{where}: too little text. {classes} of {len(sources)} documents or files have enough to hold a passage "
             f"of {PASSAGE_BYTES[0]} bytes out of the training; expected two or more."
         )
+    if (left := sum(map(len, sources.values()))) < _MIN_PRETRAINED:
+        raise ValueError(
+            f"{where}: too little text. {left} documents are left for pretraining; expected {_MIN_PRETRAINED} or more."
+        )
     return task
 
 
@@ -328,6 +335,7 @@ def _finetuning(arguments: DemoSettings, name: str) -> FinetuneSettings:
         learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
         logging_steps=10,
         save_strategy="no",
+        allow_unusual_labels=True,  # names of files and data sets
         card_examples=True,
         seed=arguments.seed,
         overwrite=arguments.overwrite,

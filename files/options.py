@@ -254,7 +254,7 @@ def check_options(settings: Any) -> None:
                 if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
                     options_of_file.setdefault(os.path.realpath(item), []).append(name)
     for each in options.values():
-        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
+        for rule, other, wanted in broken_rules(settings, each) if is_given(settings, each) else ():
             raise SettingError(_contradiction(settings, each, rule, other, wanted))
     for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
         if len(names) > 1:
@@ -326,7 +326,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wordin
     return worded(template, *names, example and f" (as in: {example})")
 
 
-def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
+def broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
     """The rules that an option breaks if it is given, with the other option and the value in question."""
     for rule in ("excludes", "needs"):
         for other, wanted in _others(option, rule, type(settings)):
@@ -385,7 +385,7 @@ def default_of(option: Field) -> Any:
 
 
 def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
-    """The options that given ones replace in a settings file; one turned off (None, False, -1) replaces none."""
+    """The options that given ones replace in a settings file; one turned off (None, False, -1): what needs it."""
     on = {name: value for name, value in given.items() if value not in (None, False, -1)}
     gone: set[str] = set()
     for each in options_of(kind).values():
@@ -396,7 +396,8 @@ def contradicting(kind: type, given: Mapping[str, Any]) -> set[str]:
             gone.add(each.name)
     for each in options_of(kind).values():
         for other, wanted in _others(each, "needs", kind):
-            if other.name in gone or (wanted is not None and given.get(other.name, wanted) != wanted):
+            is_met = other.name not in given or (other.name in on if wanted is None else given[other.name] == wanted)
+            if other.name in gone or not is_met:
                 gone.add(each.name)
     return gone - given.keys()
 

@@ -67,6 +67,8 @@ class PretrainPlan:
         arguments = copy.copy(self.training)
         arguments.per_device_train_batch_size = phase.per_device_train_batch_size
         arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
+        if phase.last_step is not None:  # its measurements are no comparison for later phases
+            arguments.load_best_model_at_end, arguments.metric_for_best_model = False, None
         return arguments
 
     def examples_of(self, phase: Phase) -> ExampleSettings:

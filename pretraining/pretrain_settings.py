@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
 from ..files.choices import choice
+from ..files.documents import DocumentSettings
 from ..files.errors import SettingError
 from ..files.options import ABOVE_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, Group, option
 from ..files.source import sources_of
@@ -14,6 +15,7 @@ from ..runs.training_settings import Batches, Machine, Optimization, Records, Tr
 from ..tokenization.settings import VocabularyBasics
 from .settings import CorpusSettings, ExampleSettings, MaskingRates, NewPiecesSettings
 
+_READING = (*(each.name for each in fields(DocumentSettings)), "filter")
 _NEW_VOCABULARY = tuple(each.name for each in fields(VocabularyBasics))
 
 
@@ -38,7 +40,7 @@ class FromStore:
     """Text that is tokenized already."""
 
     why: ClassVar[str] = "whose text was chosen when it was made"
-    lacks: ClassVar[tuple[str, ...]] = ("filter", *_NEW_VOCABULARY)
+    lacks: ClassVar[tuple[str, ...]] = (*_READING, *_NEW_VOCABULARY)
     group = Group.INPUT
     token_store: str | None = option(
         None, "Token store (a file, or a folder of shards) instead of --text.", reads="file"

@@ -15,8 +15,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
+from ..files.choices import without_effect
 from ..files.documents import Corpus
-from ..files.errors import SettingError
+from ..files.errors import SettingError, worded
 from ..files.loading import load_model, load_tokenizer
 from ..files.options import settings_of
 from ..files.output import files_written_beside, written_beside
@@ -77,13 +78,7 @@ class PreparedRun:
 def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
     """Begin or resume the run: make what is missing, and check everything."""
     settings = plan.settings
-    if settings.tokenizer:
-        check_available(settings.tokenizer, "tokenizer")
-    if settings.model:
-        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
-    if settings.embedding_init == "cooccurrence":
-        require_scikit_learn()
-    minimal_pairs = _read_minimal_pairs(settings.minimal_pairs) if settings.minimal_pairs else []
+    minimal_pairs = _check_inputs(settings)
     digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in settings.text if isinstance(text, InMemoryData)}
@@ -117,10 +112,21 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
         prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
-    folder.begin(decided, files, read, prepare, plan.decisions)
+    folder.begin(decided, files, read, prepare, plan.decisions, without_effect(settings))
     store = TokenStore(settings.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
+
+
+def _check_inputs(settings: PretrainSettings) -> list[tuple[str, str]]:
+    """Reject unsuitable inputs before the text is processed; returns the minimal pairs."""
+    if settings.tokenizer:
+        check_available(settings.tokenizer, "tokenizer")
+    if settings.model:
+        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+    if settings.embedding_init == "cooccurrence":
+        require_scikit_learn()
+    return _read_minimal_pairs(settings.minimal_pairs) if settings.minimal_pairs else []
 
 
 def _read_minimal_pairs(path: str) -> list[tuple[str, str]]:
@@ -148,7 +154,7 @@ def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np
 
 
 def _check_start(model: str, has_own_tokenizer: bool) -> None:
-    """Reject an unsuitable initial model before the text is processed."""
+    """Reject an unsuitable initial model."""
     checkpoint = Checkpoint(model).check()
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
@@ -164,30 +170,36 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
         load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
 
 
-def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
-    """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
-    settings, wanted = plan.settings, plan.settings.new_pieces_settings
-    if (named := settings.tokenizer or settings.model) and not wanted:
+def _given_tokenizer(settings: PretrainSettings) -> MyBertTokenizer | None:
+    """The tokenizer that is named, or the initial model's or token store's own; None if one is to be learned."""
+    if named := settings.tokenizer or settings.model:
         return MyBertTokenizer.from_pretrained(Checkpoint(named).name, strict=True)
-    if corpus is None:
-        store = Path(str(settings.token_store))
-        folder = store if store.is_dir() else store.parent
-        if not (folder / "tokenizer.json").is_file():
-            raise SettingError.worded(
-                "There is no tokenizer.json next to {}; give its tokenizer with {tokenizer}.", store
-            )
-        return MyBertTokenizer.from_pretrained(folder)
+    if not settings.token_store:
+        return None
+    store = Path(settings.token_store)
+    folder = store if store.is_dir() else store.parent
+    if not (folder / "tokenizer.json").is_file():
+        raise SettingError.worded("There is no tokenizer.json next to {}; give its tokenizer with {tokenizer}.", store)
+    return MyBertTokenizer.from_pretrained(folder)
+
+
+def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
+    """Return the given tokenizer, or one with pieces learned from the corpus, which is kept in `place`."""
+    settings, wanted = plan.settings, plan.settings.new_pieces_settings
+    given = _given_tokenizer(settings)
+    if given is not None and not wanted:
+        return given
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
+    assert corpus is not None  # pieces are learned from text alone
     lines = corpus.lines()
     if settings.filter:  # except many_tokens, which needs the vocabulary that is still to be learned
         lines = CorpusFilter(settings.filter, FilterSettings()).lines(lines)
     text = filter(None, lines)
     work: dict[str, Any] = {"num_processes": settings.num_processes, "show_progress": not plan.training.disable_tqdm}
-    if wanted:
-        old = MyBertTokenizer.from_pretrained(Checkpoint(str(named)).name, strict=True)
-        tokenizer = learn_new_pieces(old, text, wanted, **work).tokenizer
+    if wanted and given is not None:
+        tokenizer = learn_new_pieces(given, text, wanted, **work).tokenizer
     else:
         tokenizer = train_wordpiece(texts=text, **work, **settings_of(VocabularyBasics, settings))
     with files_written_beside(place) as folder:
@@ -210,13 +222,18 @@ def _split(count: int, settings: PretrainSettings) -> tuple[np.ndarray, np.ndarr
             settings.validation_split,
             count,
         )
-    if not len(validation) and settings.eval_strategy != IntervalStrategy.NO:
-        raise SettingError.worded(
-            "{validation_split} is {}; of {} documents that is less than the 2 that an evaluation needs. "
-            "Hold out more, or pass {eval_strategy='no'}.",
+    if not len(validation):
+        found = worded(
+            "{validation_split} is {}; of {} documents that is less than the 2 that an evaluation needs.",
             settings.validation_split,
             count,
         )
+        if settings.eval_strategy != IntervalStrategy.NO:
+            raise SettingError.worded("{} Hold out more, or pass {eval_strategy='no'}.", found)
+        if settings.do_eval:
+            raise SettingError.worded("{} Hold out more, or leave out {do_eval}.", found)
+        if settings.validation_split:
+            logger.info("%s Nothing is held out.", found)
     return training, validation
 
 
@@ -248,11 +265,11 @@ def pretrain(arguments: PretrainSettings | None = None, **settings: Any) -> dict
 def describe(plan: PretrainPlan) -> dict[str, Any]:
     """What a pretraining would do: the report of a dry run, see `dry_run_report`."""
     settings = plan.settings
-    named = settings.tokenizer or settings.model
-    if settings.model:
-        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+    _check_inputs(settings)
+    tokenizer = _given_tokenizer(settings)
     if settings.token_store:
-        summary = read_summary(Path(settings.token_store), None)
+        summary = read_summary(Path(settings.token_store), tokenizer)
+        _split(summary.documents, settings)
         sources = [settings.token_store]
         text: dict[str, Any] = {"documents": summary.documents, "tokens": summary.tokens}
     else:
@@ -261,14 +278,14 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
         text = {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
     recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
     record = plan.result_settings() | {"text": recorded or sources}
-    config = model_config(plan, len(load_tokenizer(Checkpoint(named))) if named else settings.vocab_size)
+    config = model_config(plan, settings.vocab_size if tokenizer is None else len(tokenizer))
     size = {"pieces": config.vocab_size, **size_of(model_class_of(settings), config)}
     return dry_run_report(
         settings,
         plan.decisions,
-        state_of_run(settings.output_dir, record, settings.overwrite),
+        state_of_run(settings.output_dir, record, settings.overwrite, without_effect(settings)),
         text={"sources": list(map(str, sources)), **text},
-        vocabulary={"from": str(named) if named else "learned from the text"},
+        vocabulary={"from": "learned from the text" if tokenizer is None else str(tokenizer.name_or_path)},
         model={"from": settings.model or "random weights", **size},
         phases=[_description(phase, plan) for phase in plan.phases],
     )
@@ -477,7 +494,7 @@ def _datasets(run: PreparedRun, plan: PretrainPlan, phase: Phase) -> tuple[Pretr
     training = examples(run.training)
     if len(run.validation) < 2:
         return training, None
-    held_out = examples(run.validation, pack=False, objective=plan.settings.objective)
+    held_out = examples(run.validation, pack=False, row_length=None, objective=plan.settings.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 

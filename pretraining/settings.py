@@ -167,7 +167,9 @@ class ExampleSettings(Part):
         False, "Reuse the examples and masks of the first epoch in all others.", group=Group.OBJECTIVE
     )
     pack: bool = option(False, "Pack sequences into rows of equal length, without attention across them.")
-    row_length: int | None = option(None, "Tokens of a packed row (default: 512, or max_length if that is longer).")
+    row_length: int | None = option(
+        None, "Tokens of a packed row (default: 512, or max_length if that is longer).", needs="pack"
+    )
 
     def check(self) -> None:
         """Reject values that do not go together."""
@@ -176,7 +178,7 @@ class ExampleSettings(Part):
         if self.max_length < least:
             layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
             raise SettingError.worded("{max_length} is {}; {} needs at least {}.", self.max_length, layout, least)
-        if self.pack and self.row_length is not None and self.row_length < self.max_length:
+        if self.row_length is not None and self.row_length < self.max_length:
             raise SettingError.worded(
                 "{row_length} is {}, less than {max_length} {}; a row has to hold a whole sequence.",
                 self.row_length,

@@ -111,7 +111,8 @@ class StopOnInterrupt(TrainerCallback):
 
     During and after the last step nothing is stopped: the rest, such as an evaluation, is completed, and the caller
     must skip what would follow (a next phase, a next seed). A log message says where training stopped and how to
-    resume it. A second signal is handled as before training (see `interruptible`).
+    resume it. A second signal is handled as before training (see `interruptible`), and so is one after training,
+    however that ended: `ResumableTrainer` calls `give_back`.
 
     Args:
         overwrites: Whether the command replaces an earlier run, so that the same one would not continue.
@@ -128,11 +129,12 @@ class StopOnInterrupt(TrainerCallback):
 
     def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
         self.interrupted = True
-        self._give_back()
+        self.give_back()
 
-    def _give_back(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+    def give_back(self) -> None:
+        """Restore the signal handlers that were there before training, once."""
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Install the signal handlers."""
@@ -156,7 +158,7 @@ class StopOnInterrupt(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Restore the signal handlers, and log how to resume training."""
-        self._give_back()
+        self.give_back()
         self._agree(args)
         if not self.interrupted or not state.is_world_process_zero:
             return

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from ..files.machine import bfloat16_features
 
-# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. With a
-# step count that starts here, torch's own (fused) kernels compute Adam without bias correction.
+# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1 in float32, for every beta up to
+# 0.999998. With a step count that starts here, torch's own (fused) kernels compute Adam without bias correction.
 UNCORRECTED_STEP = 2**23
 # Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon.
 OPTIMIZERS = ("google", "adamw", "muon")
@@ -117,7 +117,7 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
     not_decayed: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            is_exempt = "LayerNorm" in name or "bias" in name.rpartition(".")[2]
+            is_exempt = "norm" in name.lower() or "bias" in name.rpartition(".")[2]
             (not_decayed if is_exempt else decayed).append(parameter)
     groups = [
         {"params": decayed, "weight_decay": weight_decay},
@@ -237,8 +237,13 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if matrix_groups:
             parts.append(_Muon(matrix_groups, muon_lr, weight_decay, momentum))
         self._parts = parts
-        # Schedules of transformers that end at a rate of their own look for the peak among the defaults.
-        super().__init__([group for part in parts for group in part.param_groups], {"lr": lr})
+        # The defaults are for groups that are added later, Adam's unless they have a momentum. Schedules of
+        # transformers that end at a rate of their own look for the peak among them.
+        super().__init__([group for part in parts for group in part.param_groups], parts[0].defaults | {"lr": lr})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold, the optimizers of both parts included."""
+        return super().__getstate__() | {"_parts": self._parts}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; returns the loss of the closure, if there is one."""

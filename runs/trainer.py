@@ -6,6 +6,7 @@ It uses public methods of `Trainer` and of its accelerator, and callbacks; no tr
 import json
 import logging
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -33,7 +34,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput, sort_checkpo
 from ..files.errors import SettingError, worded
 from ..files.moves import discard, sync
 from ..files.output import readable_disk_errors, write_json
-from .callbacks import ReadableProgress, SaveAfterEvaluation, TimeBudget
+from .callbacks import ReadableProgress, SaveAfterEvaluation, StopOnInterrupt, TimeBudget
 from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
 from .trainer_arguments import training_arguments
@@ -186,7 +187,7 @@ class ResumableTrainer(Trainer):
         if isinstance(args, TrainingSettings):
             optimization, args = args.optimization, training_arguments(args)
         if budget is not None:
-            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
+            kwargs["callbacks"] = [budget, *(kwargs.get("callbacks") or ())]  # before the others, which read it
         super().__init__(model, args, *others, **kwargs)
         self.budget, self.optimization = budget, optimization
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
@@ -376,12 +377,16 @@ class ResumableTrainer(Trainer):
             return FOR_ITS_WEIGHTS
         return REQUIRED_TO_RESUME if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+    def train(
+        self, resume_from_checkpoint: str | os.PathLike[str] | bool | None = None, *args: Any, **kwargs: Any
+    ) -> TrainOutput:
         """`Trainer.train`.
 
         Raises:
             ValueError: If the checkpoint lacks files to resume from; `Trainer` would silently start that part over.
         """
+        if isinstance(resume_from_checkpoint, os.PathLike):
+            resume_from_checkpoint = os.fspath(resume_from_checkpoint)
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
         if isinstance(resume_from_checkpoint, str) and (
@@ -421,6 +426,10 @@ class ResumableTrainer(Trainer):
                 kept += ": the same command continues from there"
             with readable_disk_errors(self._unsealed, kept):
                 raise
+        finally:
+            for callback in handler.callbacks:
+                if isinstance(callback, StopOnInterrupt):
+                    callback.give_back()  # `Trainer` does not end a training that failed
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
         """`Trainer.set_initial_training_values`, without an epoch for a finished run.

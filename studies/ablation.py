@@ -77,12 +77,12 @@ def pretraining_plan(arguments: AblationSettings, row: str, shared: Path | None)
     data: dict[str, Any] = {"text": arguments.text} if arguments.text else {}
     if shared is not None:
         data = {"token_store": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
-    maps = {"pretraining": arguments.map_of("pretraining"), f"{row}, pretraining": own | data}
+    maps = {"pretraining": arguments.map_of("pretraining"), f"{row}, pretraining": own}
     place = {
         "output_dir": str(Path(arguments.output_dir) / "pretrained" / row),
         "disable_tqdm": arguments.disable_tqdm,
     }
-    values = merged(PretrainSettings, "the ablation", maps, **place)
+    values = merged(PretrainSettings, "the ablation", maps | {"text": data}, **place)
     with prefix_errors(maps):
         return plan_pretraining(build(PretrainSettings, values))
 

@@ -273,6 +273,8 @@ OF_PRETRAINING = [
     ({"max_hours": 1.0, "phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; expected a fraction"),
     ({"max_hours": 1.0, "save_steps": 0.1}, r"save_steps is 0\.1; with max_hours the total number"),
     ({"max_hours": 1.0, "lr_scheduler_type": "cosine"}, "lr_scheduler_type is 'cosine'; with max_hours only 'linear'"),
+    ({"row_length": 512}, "row_length is 512 without pack, so it has no effect"),
+    ({"text": [], "token_store": "s", "tokenizer": "t", "clean": ["html"]}, "clean .* token_store 's', whose text"),
     ({"text": []}, "text is not set; expected: Text to train on: .* Or give token_store."),
     ({"text": ["-"]}, "text is '-', standard input"),
     ({"output_dir": None}, "output_dir is not set"),

@@ -9,6 +9,8 @@ from transformers import pipeline
 
 from mybert.demo import DemoArguments, demo, run_demo
 from mybert.demo.run_demo import _hold_out, _read, _vocabulary_size
+from mybert.finetuning.training.plan import plan_finetuning
+from mybert.finetuning.training.preparation import read_run
 
 SOURCES = {
     "kitchen": "bread soup flour oven salt butter knife plate spoon sugar".split(),
@@ -119,6 +121,34 @@ def test_hold_out_leaves_out_sources_that_are_too_small():
     assert sources["small"] == [["Short."]] and sum(map(len, sources["a"])) < 20
     with pytest.raises(ValueError, match=r"x\.txt: too little text\. 1 of 2 documents or files have enough"):
         _hold_out({"small": [["Short."]], "a": long}, np.random.default_rng(0), "x.txt")
+
+
+def test_demo_of_too_little_text_to_pretrain_on_is_an_error_before_training(tmp_path):
+    sentence = "Two of these sentences are a passage.\n"
+    (tmp_path / "text.txt").write_text("\n".join(sentence * 6 for _ in range(2)))
+    with pytest.raises(
+        ValueError, match=r"too little text\. 2 documents are left for pretraining; expected 4 or more"
+    ):
+        demo(arguments(tmp_path, [str(tmp_path / "text.txt")]))
+    assert not (tmp_path / "demo").exists()
+
+
+def test_demo_takes_files_named_like_missing_values(tmp_path, tiny_model, monkeypatch):
+    def read(settings):
+        assert read_run(plan_finetuning(settings), settings.resolve_task()).labels.names == ("NA", "null")
+        return {"interrupted": True}
+
+    for name, path in zip(("NA", "null"), write_sources(tmp_path), strict=True):
+        shutil.move(path, tmp_path / f"{name}.txt")
+
+    def pretrained(settings):
+        tiny_model(settings.output_dir)
+        return {"interrupted": False}
+
+    monkeypatch.setattr(run_demo, "pretrain", pretrained)
+    monkeypatch.setattr(run_demo, "finetune", read)
+    files = [str(tmp_path / "NA.txt"), str(tmp_path / "null.txt")]
+    assert demo(arguments(tmp_path, files)) == {"interrupted": True}
 
 
 @pytest.mark.parametrize("sentence", ["x" * 3000, "한 " * 900, "word " * 700])

@@ -35,6 +35,7 @@ class Settings(Base):
     mark: Literal["only"] | None = option(None, "A mark.")
     free: float = option(-7.0, "Any number.", replaces="flag")
     flag: bool = option(False, "A switch.")
+    size: int | None = option(None, "Another number.", needs="kind")
 
 
 @pytest.mark.parametrize("given", [{}, {"share": 0}, {"kind": "b", "count": 1}, {"mark": "only"}, {"free": 9.0}])
@@ -110,10 +111,11 @@ def test_records_name_what_decides():
     [
         ({"kind": "b"}, {"mark"}),
         ({"kind": "a"}, {"mark", "count"}),
-        ({"mark": "only"}, {"kind", "count"}),  # with what it needs
+        ({"mark": "only"}, {"kind", "count", "size"}),  # with what it needs
         ({"free": 1.0}, {"flag"}),
         ({"flag": True}, {"free"}),
         ({"flag": False}, set()),
+        ({"kind": None}, {"count", "size"}),  # turned off, which they need
         ({"flag": True, "free": 1.0}, set()),
     ],
 )

@@ -42,7 +42,7 @@ def train(make_dataset, make_model, tokenizer, tmp_path):
         trainer = PretrainingTrainer(
             model=model,
             args=TrainingArguments(output_dir=str(tmp_path), max_steps=steps, **fixed, **settings),
-            train_dataset=make_dataset(max_length=LENGTH, pack=pack, row_length=2 * LENGTH),
+            train_dataset=make_dataset(max_length=LENGTH, pack=pack, row_length=2 * LENGTH if pack else None),
             data_collator=collator,
         )
         trainer.train()

@@ -203,7 +203,7 @@ def test_words_are_masked_whole(tokenizer):
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_left_to_right_labels_are_the_next_tokens(make_dataset, tokenizer, pack):
-    single = make_dataset(objective="ltr", pack=pack, row_length=80)
+    single = make_dataset(objective="ltr", pack=pack, row_length=80 if pack else None)
     examples = [single[index] for index in range(5)]
     batch = PretrainingCollator(tokenizer, objective="ltr")(examples)
     assert "next_sentence_label" not in batch

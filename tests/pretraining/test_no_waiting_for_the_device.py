@@ -28,7 +28,7 @@ def trainer_for(make_dataset, make_model, tokenizer, tmp_path):
         trainer = PretrainingTrainer(
             model=make_model(MyBertForPreTraining if "nsp" in objective else MyBertForMaskedLM),
             args=TrainingArguments(output_dir=str(tmp_path), dataloader_pin_memory=False, **settings),
-            train_dataset=make_dataset(max_length=24, row_length=48, pack=pack, objective=objective),
+            train_dataset=make_dataset(max_length=24, row_length=48 if pack else None, pack=pack, objective=objective),
             data_collator=collator(tokenizer, objective=objective),
             callbacks=[StopOnInterrupt(), AfterSteps()],
             budget=TimeBudget(3600.0),

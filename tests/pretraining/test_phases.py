@@ -134,7 +134,7 @@ def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments
     steps = {"max_steps": 6, "batch_ramp": 0.34, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
     changes = {"causal_share": 0.5, "mlm_probability": 0.4, "optim": "muon"}
     with caplog.at_level("INFO", logger="mybert"):
-        pretrain(arguments(**steps, **changes, pack=pack, row_length=48))
+        pretrain(arguments(**steps, **changes, pack=pack, row_length=48 if pack else None))
     assert "Phase 1 of 3: left to right, sequences of up to 24 tokens, batches of 2, up to step 2." in caplog.text
     assert "Phase 3 of 3: sequences of up to 24 tokens, batches of 4." in caplog.text
     model = MyBertForPreTraining.from_pretrained(tmp_path / "out")
@@ -177,6 +177,17 @@ def test_two_phases_are_one_run(tmp_path, arguments, long_text, history):
     moved = (positions(checkpoint) - positions(tmp_path / "out")).abs().amax(-1)
     assert (moved[24:60] > 1e-3).all()  # trained in the second phase
     assert (moved[64:] < 1e-4).all()
+
+
+def test_the_best_checkpoint_is_one_of_the_last_phase(tmp_path, arguments, caplog):
+    """Each phase evaluates sequences of its own length, and a short phase 2 would lose against phase 1."""
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    times = {"max_steps": 6, "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
+    with caplog.at_level("INFO", logger="mybert"):
+        pretrain(arguments(**times, **best, phase2_max_length=32, phase2_steps=3))
+    kept = [message for message in caplog.messages if message.startswith("Kept")]
+    assert kept == ["Kept: the best checkpoint, that of step 4."]  # loss falls, so the first one of the last phase
+    assert torch.equal(positions(tmp_path / "out"), positions(tmp_path / "out" / "checkpoint-4"))
 
 
 @pytest.mark.parametrize("start", ["new", "repeated"])

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from mybert import (
     MyBertForSequenceClassification,
     MyBertTokenizer,
 )
+from mybert.files.errors import SettingError
 from mybert.pretraining import PretrainingTrainer, build_token_store, plan_pretraining, pretrain
 from mybert.pretraining import run as module
 from mybert.runs import MyBertAdamW
@@ -91,6 +93,64 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
     build_token_store(documents[:-5], tokenizer, tmp_path / "store.safetensors", show_progress=False)
     with pytest.raises(ValueError, match=r"store.safetensors changed since it began"):
         pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
+
+
+def test_dry_run_reports_the_tokenizer_that_the_run_takes(tmp_path, arguments, store, tokenizer, user_error):
+    shutil.copy(store.path, tmp_path / "store.safetensors")
+    settings = {"dry_run": True, "model_size": "1x64"}
+    from_store = settings | {"text": [], "token_store": tmp_path / "store.safetensors"}
+    with pytest.raises(ValueError, match=r"no tokenizer.json next to .* with tokenizer"):
+        pretrain(arguments(**from_store))
+    tokenizer.save_pretrained(tmp_path)
+    for given in (from_store, settings | {"tokenizer": tmp_path / "vocab.txt"}):
+        report = pretrain(arguments(**given))
+        assert report["model"]["pieces"] == len(tokenizer)
+        assert report["vocabulary"]["from"] == str(given.get("tokenizer", tmp_path))
+    with user_error("--validation_split"):
+        pretrain(arguments(**from_store, validation_split=0.99))
+    MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"store\.safetensors"):
+        pretrain(arguments(**from_store))
+
+
+def test_too_few_documents_to_hold_out_are_said(arguments, caplog, user_error):
+    few = {"validation_split": 0.02, "max_steps": 1}  # of 60 documents, one
+    with user_error("--validation_split --do_eval"):
+        pretrain(arguments(**few, do_eval=True))
+    with user_error("--validation_split --eval_strategy"):
+        pretrain(arguments(**few, eval_strategy="steps"))
+    with caplog.at_level("INFO", logger="mybert"):
+        metrics = pretrain(arguments(**few))
+    assert "validation_split is 0.02; of 60 documents" in caplog.text and "Nothing is held out." in caplog.text
+    assert not any(name.startswith("eval") for name in metrics)
+
+
+def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
+    (tmp_path / "pairs.jsonl").write_text('{"a": "b"}\n')
+    with pytest.raises(ValueError, match=r"pairs\.jsonl has the columns 'a'"):
+        pretrain(arguments(dry_run=True, minimal_pairs=str(tmp_path / "pairs.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("settings", "unused"),
+    [
+        ({"max_steps": 2}, {"row_length": 64}),
+        ({"max_steps": 2, "text": [], "token_store": "store"}, {"clean": ["html"], "document_end": "file"}),
+    ],
+)
+def test_a_run_of_an_earlier_version_with_settings_without_effect_goes_on(
+    tmp_path, arguments, store, tokenizer_folder, settings, unused
+):
+    if "token_store" in settings:
+        settings = settings | {"token_store": str(store.path), "tokenizer": tokenizer_folder}
+    with pytest.raises(SettingError) as error:
+        arguments(**settings, **unused)
+    assert set(error.value.options) & set(unused)
+    metrics = pretrain(arguments(**settings))
+    record = tmp_path / "out" / "run.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | unused))
+    assert pretrain(arguments(**settings, dry_run=True))["output"]["state"] == "continued"
+    assert pretrain(arguments(**settings))["eval_loss"] == metrics["eval_loss"]
 
 
 def test_a_run_too_short_for_curves(tmp_path, arguments):

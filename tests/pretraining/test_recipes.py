@@ -102,6 +102,11 @@ def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
     assert arguments.bf16 and arguments.torch_compile and arguments.pack
 
 
+def test_a_recipe_of_packed_rows_may_be_used_without_them():
+    arguments = load("gpu_1_hour", "--pack", "false")
+    assert (arguments.pack, arguments.row_length) == (False, None)
+
+
 @pytest.mark.slow
 def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path, history):
     """Everything in the recipe but size, time and compilation."""

@@ -1,13 +1,14 @@
 """Optimizers and Google's schedule: Adam, and Muon with Adam."""
 
 import copy
+import pickle
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import get_scheduler
+from transformers import AutoConfig, AutoModel, get_scheduler
 
 from mybert import MyBertConfig, MyBertForPreTraining
 from mybert.runs import MyBertAdamW, linear_schedule, optimizers, parameter_groups
@@ -119,6 +120,18 @@ def test_parameter_groups_leave_layer_norm_and_biases_undecayed():
     assert (decayed["weight_decay"], not_decayed["weight_decay"]) == (0.1, 0.0)
     model.dense.weight.requires_grad = False
     assert len(parameter_groups(model)) == 1
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "modernbert", "mpnet", "electra", "roberta"])
+def test_parameter_groups_leave_the_normalizations_of_every_encoder_undecayed(name):
+    size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    of_distilbert = {"dim": 8, "hidden_dim": 16, "n_layers": 2, "n_heads": 2}
+    config = AutoConfig.for_model(name, vocab_size=20, pad_token_id=0, **size, **of_distilbert)
+    network = AutoModel.from_config(config)
+    decayed = {id(parameter) for parameter in parameter_groups(network)[0]["params"]}
+    norms = [each for each in network.modules() if isinstance(each, nn.LayerNorm)]
+    assert norms and not any(id(parameter) in decayed for each in norms for parameter in each.parameters())
+    assert len(decayed) == sum(parameter.ndim == 2 for parameter in network.parameters())
 
 
 def test_defaults_are_googles_and_jordans(model):
@@ -305,6 +318,22 @@ def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path, make):
     take_steps(copied, [second], [], range(3, 6))
     for weights, expected in zip(model.parameters(), copied.parameters(), strict=True):
         assert torch.equal(weights, expected)
+
+
+@pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
+def test_muon_can_be_copied_and_takes_further_groups(model, copy_of):
+    optimizer = MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)))
+    take_steps(model, [optimizer], [], range(2))
+    copied, same = copy_of((model, optimizer))
+    take_steps(model, [optimizer], [], range(2, 4))
+    take_steps(copied, [same], [], range(2, 4))
+    for weights, expected in zip(copied.parameters(), model.parameters(), strict=True):
+        assert torch.equal(weights, expected)
+    added = nn.Parameter(torch.ones(3))
+    same.add_param_group({"params": [added]})
+    added.grad = torch.ones(3)
+    same.step()
+    assert torch.allclose(added, torch.full((3,), (1 - 1e-3 * 0.01) - 1e-3))  # as any group of Adam
 
 
 def test_frozen_and_missing_parts(model):

@@ -4,8 +4,10 @@ import os
 import re
 import resource
 import shutil
+import signal
 import sys
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from torch import nn
 from torch.utils.data import Dataset
 from transformers import TrainerCallback, TrainingArguments
 
-from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
+from mybert.runs import DivergedError, ResumableTrainer, StopOnInterrupt, TimeBudget, last_complete_checkpoint
 from mybert.runs import trainer as trainer_module
 from mybert.runs.trainer import FOR_ITS_WEIGHTS, seal_checkpoint
 
@@ -82,6 +84,35 @@ def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, facto
         trainer.train()
     assert torch.isfinite(model.weight).all()
     assert last_complete_checkpoint(tmp_path) == (None if step == 1 else str(tmp_path / "checkpoint-4"))
+
+
+def test_training_that_fails_gives_the_signals_back(tmp_path):
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    trainer = make_trainer(tmp_path, Line(spoilt_from=2), lr_scheduler_type="constant")
+    trainer.add_callback(StopOnInterrupt())
+    with pytest.raises(DivergedError):
+        trainer.train()
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_handlers_installed_after_training_stay(tmp_path):
+    interrupt = StopOnInterrupt()
+    trainer = make_trainer(tmp_path)
+    trainer.add_callback(interrupt)
+    trainer.train()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        interrupt.give_back()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_time_budget_needs_no_other_callbacks(tmp_path):
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    budget = TimeBudget(1.0)
+    trainer = ResumableTrainer(Line(), arguments, budget=budget, callbacks=None)
+    assert budget in trainer.callback_handler.callbacks
 
 
 class FarTrainer(ResumableTrainer):
@@ -201,8 +232,9 @@ def test_a_checkpoint_that_lacks_something_is_not_whole_whoever_sealed_it(tmp_pa
     seal_checkpoint(checkpoint, [])
     assert last_complete_checkpoint(tmp_path) is None
     assert f"checkpoint-2 is not complete (no {shown})" in caplog.text
-    with pytest.raises(ValueError, match=rf"checkpoint-2 is not complete \(no {re.escape(shown)}\)"):
-        make_trainer(tmp_path).train(resume_from_checkpoint=str(checkpoint))
+    for given in (checkpoint, str(checkpoint)):
+        with pytest.raises(ValueError, match=rf"checkpoint-2 is not complete \(no {re.escape(shown)}\)"):
+            make_trainer(tmp_path).train(resume_from_checkpoint=given)
 
 
 def test_a_checkpoint_of_a_model_only_needs_no_optimizer(tmp_path, caplog):
@@ -244,14 +276,14 @@ def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4"}
 
 
-@pytest.mark.parametrize("from_the_last", [True, False])
-def test_a_finished_run_takes_no_further_step(tmp_path, from_the_last):
+@pytest.mark.parametrize("given", [True, str, Path])
+def test_a_finished_run_takes_no_further_step(tmp_path, given):
     settings = {"lr_scheduler_type": "constant"}
     first = make_trainer(tmp_path, **settings)
     first.train()
     (tmp_path / "checkpoint-12").mkdir()  # incomplete
     second = make_trainer(tmp_path, **settings)
-    second.train(resume_from_checkpoint=from_the_last or last_complete_checkpoint(tmp_path))
+    second.train(resume_from_checkpoint=given is True or given(last_complete_checkpoint(tmp_path)))
     assert (second.model.calls, second.state.global_step) == (0, 10)
     assert torch.equal(second.model.weight, first.model.weight)
     assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-10", "checkpoint-12"}

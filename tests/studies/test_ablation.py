@@ -56,6 +56,17 @@ def test_a_row_goes_before_what_contradicts_it(settings):
     assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
 
 
+def test_rows_that_share_tokens_leave_out_how_these_were_made(tmp_path, settings):
+    tokens = {"clean": ["html"], "do_lower_case": False}
+    arguments = AblationArguments(
+        **settings, variants={"one": {"pretraining": tokens}, "two": {"pretraining": tokens}}
+    )
+    one = ablation.pretraining_plan(arguments, "one", None).settings
+    two = ablation.pretraining_plan(arguments, "two", tmp_path).settings
+    assert (one.clean, one.do_lower_case, one.token_store) == (["html"], False, None)
+    assert (two.clean, two.do_lower_case, two.tokenizer) == ([], True, str(tmp_path))
+
+
 def test_run_ablation_of_a_row_from_scratch_does_not_pretrain(tmp_path, settings, monkeypatch):
     arguments = AblationArguments(**settings)
     assert ablation.needs_weights(arguments, "mlm+nsp")  # which the first row needs, too
