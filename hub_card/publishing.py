@@ -49,6 +49,7 @@ from ..conversion.model_folder import ModelFolder
 from ..files.checkpoint import (
     COMPANIONS,
     TASK_RECORD,
+    TOKENIZER_FILES,
     Checkpoint,
     companion_files,
     read_json_object,
@@ -70,10 +71,12 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "LICENSE*")
 _PICTURES = "*.png"  # of which those that the card names are published: others may show texts of the data
 _TYPES = (MyBertConfig.model_type, "bert")
-# What of an earlier upload tools might load instead of the published weights: other weights, graphs, code.
+# What of an earlier upload tools might load instead of the published model, or with it: other weights, tokenizers,
+# adapters, modules of sentence-transformers, graphs, code.
 _STALE = (
     *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*"),
-    *("*_mybert.py", *GRAPH_FILES),
+    *("tf_model.h5", "flax_model.msgpack", "adapter_config.json", "adapter_model.*"),
+    *("*_mybert.py", *GRAPH_FILES, *TOKENIZER_FILES, *COMPANIONS),
 )
 _SENTENCES = "sentence-transformers"
 _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
@@ -263,8 +266,8 @@ def publish(
 
     It becomes plain BERT if transformers' BERT computes the same: all weights equal in every bit and outputs equal to
     1e-5, which is checked before the upload. An interrupted call can be repeated; files that were already uploaded are
-    not uploaded again. Weights, graphs and code of an earlier upload that this one does not have are deleted, because
-    tools might load them instead.
+    not uploaded again. Weights, tokenizers, graphs and code of an earlier upload that this one does not have are
+    deleted, because tools might load them, too.
 
     Args:
         model_dir: A MyBERT or BERT model folder. It is not changed.

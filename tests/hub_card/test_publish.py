@@ -332,6 +332,16 @@ def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
     assert "notes.txt" in hub.files(REPO)
 
 
+def test_publish_removes_tokenizer_adapter_and_modules_of_an_earlier_upload(client, hub, model_dir):
+    publish(model_dir, REPO)
+    published = set(hub.files(REPO))
+    earlier = ("added_tokens.json", "special_tokens_map.json", "adapter_config.json", "adapter_model.safetensors")
+    for name in (*earlier, "modules.json", "1_Pooling/config.json", "notes.txt", "data/vocab.txt"):
+        client.upload_file(path_or_fileobj=b"{}", path_in_repo=name, repo_id=REPO)
+    publish(model_dir, REPO)
+    assert set(hub.files(REPO)) == published | {"notes.txt", "data/vocab.txt"}
+
+
 def test_the_index_of_an_earlier_save_stays_behind(model_dir):
     save_in_shards(model_dir).save_pretrained(model_dir)
     assert (model_dir / "model.safetensors.index.json").is_file()
