@@ -19,7 +19,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
-from ..files.options import in_lists, settings_of
+from ..files.options import settings_of
 from ..files.output import write_text
 from ..files.source import HubSplit, Source
 from .metadata import HubMetadata
@@ -134,9 +134,9 @@ def hub_fields(metadata: HubMetadata) -> dict[str, Any]:
     """The values that are given, under the Hub's names."""
     names = {"languages": "language", "emissions": "co2_eq_emissions"}
     return {
-        names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
-        for name, value in in_lists(HubMetadata, settings_of(HubMetadata, metadata)).items()
-        if value not in (None, "", [], ())
+        names.get(name, name): value
+        for name, value in settings_of(HubMetadata, metadata).items()
+        if value not in (None, "", [])
     }
 
 

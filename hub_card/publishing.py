@@ -57,7 +57,7 @@ from ..files.checkpoint import (
 )
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer
-from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
+from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, place_to_write, write_text
 from ..files.settings import build
 from ..files.yaml_files import nodes_of_text, read_yaml, yaml_value
 from ..modeling_mybert import MyBertConfig, auto_map
@@ -246,9 +246,10 @@ def write_publishable(
             call with `overwrite`; see also `publish`.
     """
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *(f"{name}/**" for name in RUNTIMES))
+    place = place_to_write(output_dir, "folder")
     with (
         _prepared(model_dir, repo_id, build(PublicationOptions, options)) as (folder, graphs),
-        output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
+        output_to(place, owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
     ):
         for name, content in {**_files_of_repository(folder, repo_id, graphs), **graphs.files}.items():
             (output / name).parent.mkdir(exist_ok=True, parents=True)
@@ -256,7 +257,7 @@ def write_publishable(
                 (output / name).write_bytes(content)
             else:
                 shutil.copyfile(content, output / name)
-    return Path(output_dir)
+    return place
 
 
 def publish(
