@@ -40,6 +40,7 @@ from ..cards.card import (
     ModelDescription,
     describe_model,
     is_finite_number,
+    pictures_missing_in,
     pictures_of,
     read_utf8,
     render_card,
@@ -199,7 +200,14 @@ def _prepared(
         if described.model_type == "bert" and options.format == "mybert":
             raise ValueError(f"{model_dir} is plain BERT; `mybert convert bert` makes a MyBERT folder of it.")
         becomes_bert = described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format)
-        publishable_files(model_dir, repo_id)  # raises errors before anything is uploaded, in the words of this folder
+        # Raises errors before anything is uploaded, in the words of this folder.
+        files = publishable_files(model_dir, repo_id)
+        if missing := pictures_missing_in(bytes(files[_CARD]).decode(), files):
+            logger.warning(
+                "%s shows pictures that are not published (%s); expected PNG files in the folder itself.",
+                model_dir / _CARD,
+                ", ".join(missing),
+            )
         if becomes_bert:
             folder = Path(temporary, "bert", model_dir.resolve().name)
             to_transformers_bert(model_dir, folder)
@@ -222,7 +230,7 @@ def _copy_others(model_dir: Path, folder: Path) -> None:
     paths = [path for pattern in (*_OTHER_FILES, f"{_BENCHMARKS}/*.yaml") for path in model_dir.glob(pattern)]
     for path in paths:
         target = folder / path.relative_to(model_dir)
-        if not target.exists():
+        if path.is_file() and not target.exists():
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
 
