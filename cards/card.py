@@ -8,7 +8,7 @@ Names, labels and numbers from data are shown as plain text; fields marked as Ma
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -19,13 +19,14 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
 from ..files.machine import duration
-from ..files.options import in_lists, settings_of
+from ..files.options import settings_of
 from ..files.output import write_text
 from ..files.source import HubSplit, Source
 from .metadata import HubMetadata
 
 TRAINING_CURVES = "training_curves.png"
 _PICTURE = re.compile(r"""[^\s()<>"'/]+\.png\b""")
+_SHOWN_FILE = re.compile(r"""!\[[^]]*\]\(\s*(?:<([^<>:]+)>|([^\s()<>:]+)(?=[\s)]))""")  # as Markdown, not an address
 
 # Control characters, those for the direction of writing, and lone surrogates; not line breaks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -134,9 +135,9 @@ def hub_fields(metadata: HubMetadata) -> dict[str, Any]:
     """The values that are given, under the Hub's names."""
     names = {"languages": "language", "emissions": "co2_eq_emissions"}
     return {
-        names.get(name, name): list(value) if isinstance(value, (list, tuple)) else value
-        for name, value in in_lists(HubMetadata, settings_of(HubMetadata, metadata)).items()
-        if value not in (None, "", [], ())
+        names.get(name, name): value
+        for name, value in settings_of(HubMetadata, metadata).items()
+        if value not in (None, "", [])
     }
 
 
@@ -270,8 +271,17 @@ def write_card(model_dir: str | Path, content: CardContent, path: Path | None = 
 
 def pictures_of(card: str, model_dir: Path) -> list[Path]:
     """The pictures of a model folder that a card names; others may show texts of the data."""
-    names = set(map(unquote, _PICTURE.findall(card)))
+    names = {*map(unquote, _PICTURE.findall(card)), *_shown_in(card)}
     return [path for path in sorted(model_dir.glob("*.png")) if path.name in names]
+
+
+def pictures_missing_in(card: str, names: Container[str]) -> list[str]:
+    """The files that a card shows as pictures and that are not among those of a repository."""
+    return [name for name in dict.fromkeys(_shown_in(card)) if name not in names]
+
+
+def _shown_in(card: str) -> list[str]:
+    return [unquote(one or other).removeprefix("./") for one, other in _SHOWN_FILE.findall(card)]
 
 
 def read_utf8(path: Path) -> str:

@@ -82,7 +82,9 @@ def _flags(settings: Any, group: Group) -> list[str]:
         if getattr(option, "group", None) is not group or value == default_of(option):
             continue
         if isinstance(value, bool):
-            words.append(f"--{name}" if value else f"--no_{name}")
+            words += (
+                [f"--{name}"] if value else [f"--no_{name}"] if default_of(option) is True else [f"--{name}", "False"]
+            )
         else:
             words += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return words

@@ -24,25 +24,19 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 @contextmanager
 def silence_libraries() -> Iterator[None]:
     """Suppress output of other libraries that users cannot act on: loading bars, notes to developers."""
-    from transformers.utils import logging as hf_logging
-
-    from ..files.progress import without_bars
+    from ..files.progress import without_bars, without_loading_bars
 
     hub = logging.getLogger("huggingface_hub")  # which logs every retry without a network
     level = hub.level
-    shown = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
     hub.setLevel(logging.ERROR)
     is_quiet = not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO)
     try:
-        with warnings.catch_warnings(), without_bars() if is_quiet else nullcontext():
+        with warnings.catch_warnings(), without_loading_bars(), without_bars() if is_quiet else nullcontext():
             for message in _OF_NO_USE:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
         hub.setLevel(level)
-        if shown:
-            hf_logging.enable_progress_bar()
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class ConvertBertSettings(ImportOptions):
 
     group = Group.INPUT
     model: str = option(help="BERT model folder, or name on the Hub.", positional=1, reads="model")
-    output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2)
+    output_dir: str = option(help="Model folder to write.", comes_last=True, positional=2, writes=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,9 @@ class ConvertGoogleSettings(ImportOptions):
         group=Group.INPUT,
         positional=1,
     )
-    output_dir: str = option(help="Model folder to write.", group=Group.INPUT, comes_last=True, positional=2)
+    output_dir: str = option(
+        help="Model folder to write.", group=Group.INPUT, comes_last=True, positional=2, writes=True
+    )
     config_file: str | None = option(
         None,
         "bert_config.json, if it is not next to the checkpoint or in the folder above. Not needed for TF2 "
@@ -108,6 +110,7 @@ class ConvertToGoogleSettings(ConversionOptions):
         group=Group.INPUT,
         comes_last=True,
         positional=2,
+        writes=True,
     )
     allow_other_activation: bool = option(
         False, "Write a model whose activation Google's code does not compute, with a warning."
@@ -120,7 +123,7 @@ class ConvertToBertSettings(ConversionOptions):
 
     group = Group.INPUT
     model: str = option(help="MyBERT model folder.", positional=1, reads="model folder")
-    output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2)
+    output_dir: str = option(help="BERT folder to write.", comes_last=True, positional=2, writes=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,7 @@ class GraphOptions(OutputOptions):
     group = Group.INPUT
     reading: SourceSettings = field(default_factory=SourceSettings)
     model: str = option(help="Model folder of a BERT or another encoder.", positional=1, reads="model folder")
-    output_dir: str = option(help="Folder to write.", comes_last=True, positional=2)
+    output_dir: str = option(help="Folder to write.", comes_last=True, positional=2, writes=True)
     data: list[str] = option(
         [],
         "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, "

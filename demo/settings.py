@@ -12,7 +12,7 @@ class DemoSettings(Parts):
 
     group = Group.TRAINING
     output_dir: str = option(
-        "demo_output", "Folder for everything the demo makes.", group=Group.INPUT, comes_last=True
+        "demo_output", "Folder for everything the demo makes.", group=Group.INPUT, comes_last=True, writes=True
     )
     text: list[str] = option(
         [],

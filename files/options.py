@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
@@ -13,6 +13,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from .errors import SettingError, Wording, option_names, worded
+from .text import with_home
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Group(Enum):
     FURTHER = "Further flags of transformers' TrainingArguments"
 
 
-_LISTS_OF_TEXTS = (list[str], list[str] | None)
+_EXPECTED = {bool: "a truth value", float: "a number", int: "a whole number", str: "a text"}  # in words, for messages
 _DATA = ("examples", "rows", "text", "file")  # what options read that is no model
 _OF_CLASSES = ("group", "decides", "needs")  # attributes of a class, for all of its options
 
@@ -87,6 +88,7 @@ class Option(Field):
     positional: int | None
     required: bool | str | None
     reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None
+    writes: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take over what is not given: from the field of a base class, or the class's `group` and `decides`."""
@@ -119,6 +121,7 @@ def option(
     positional: int | None = None,
     required: bool | str | None = None,
     reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None = None,
+    writes: bool | None = None,
     **more: Any,
 ) -> Any:
     """Declare an option, a field of a dataclass.
@@ -145,6 +148,8 @@ def option(
             options: unless one of these is given.
         reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, a model
             that must be a folder, labeled examples or other rows, text of a corpus, or another file or folder.
+        writes: Whether it names a file or folder to write; then `~` is the home folder, which shells leave to programs
+            in `--output_dir=~/x`.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
     """
     of_field: dict[Any, Any] = {
@@ -160,7 +165,8 @@ def option(
         setattr(self, attribute, getattr(made, attribute))
     self.range, self.group, self.decides, self.why = range, group, decides, why
     self.needs, self.excludes, self.replaces = needs, excludes, replaces
-    self.comes_last, self.positional, self.required, self.reads = comes_last, positional, required, reads
+    self.comes_last, self.positional, self.required = comes_last, positional, required
+    self.reads, self.writes = reads, writes
     return self
 
 
@@ -226,13 +232,73 @@ options_of: Callable[[Any], dict[str, Field]] = _options_of
 types_of: Callable[[Any], dict[str, Any]] = _types_of
 
 
-def in_lists(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by option, where a single text, given as a list of texts, is a list of one."""
-    kinds = types_of(kind)
-    return {
-        name: [value] if isinstance(value, str) and kinds.get(name) in _LISTS_OF_TEXTS else value
-        for name, value in values.items()
-    }
+class _Kind(NamedTuple):
+    """What the type of an option allows."""
+
+    types: frozenset[Any]  # without None
+    item: Any = None  # the type of an item, if lists are allowed
+    words: tuple[Any, ...] = ()  # others are errors of `check_ranges`
+
+
+@functools.cache
+def _kind_of(hint: Any) -> _Kind:
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    lists = [get_args(member)[0] for member in members if get_origin(member) is list]
+    return _Kind(
+        frozenset(members) - {NoneType},
+        lists[0] if lists else None,
+        tuple(word for member in members if get_origin(member) is Literal for word in get_args(member)),
+    )
+
+
+def typed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by option as its type says; those of Python or of a YAML library mean the same as words of flags.
+
+    None is left out where it is no value, as in a settings file. Data in memory stays what it is.
+    """
+    options, hints, nullable = options_of(kind), types_of(kind), may_be_none(kind)
+    found = {}
+    for name, value in values.items():
+        if name not in options:
+            found[name] = value
+        elif value is not None or name in nullable or default_of(options[name]) is MISSING:
+            found[name] = _typed(options[name], hints[name], value)
+    return found
+
+
+def _typed(option: Any, hint: Any, value: Any) -> Any:
+    kind, is_text, is_data = _kind_of(hint), isinstance(value, str), getattr(option, "reads", None) in _DATA
+    if value is None or (is_text and value == default_of(option)):
+        return value
+    if kind.item is not None and not (is_text and str in kind.types):
+        if is_data:
+            return [value] if is_text else value
+        value = value.tolist() if hasattr(value, "tolist") else value
+        several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+        return [_scalar(option, kind.item, item) for item in (value if several else [value])]
+    value = value if is_data else _scalar(option, hint, value)
+    return with_home(value) if getattr(option, "writes", None) and isinstance(value, str) else value
+
+
+def _scalar(option: Field, hint: Any, value: Any) -> Any:
+    """A single value as a type says: a number of NumPy or torch as one of Python, a text as a flag's is read."""
+    types, _, words = _kind_of(hint)
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        value = value.item()
+    if isinstance(value, os.PathLike) and str in types:
+        return os.fspath(value)
+    if type(value) in types or (type(value) is int and float in types) or (isinstance(value, str) and value in words):
+        return value
+    if not words and not types <= {*_EXPECTED}:
+        return value
+    is_bool = isinstance(value, bool)
+    if isinstance(value, str) or (isinstance(value, (int, float)) and not is_bool and not words):
+        with suppress(ValueError):
+            return value_of_text(hint, str(value))
+    # Objects for a text, and words for a truth value, are of transformers' options, whose table has not every type.
+    if words or (str in types and not (is_bool and hint is str)) or type(value) is type(default_of(option)):
+        return value
+    raise SettingError(option.name, value, next(_EXPECTED[each] for each in _EXPECTED if each in types))
 
 
 def check_options(settings: Any) -> None:
@@ -421,7 +487,8 @@ def settings_of(kind: type, source: Any) -> dict[str, Any]:
     return {each.name: getattr(source, each.name) for each in fields(kind)}
 
 
-def may_be_none(kind: type) -> frozenset[str]:
+@functools.cache
+def may_be_none(kind: Any) -> frozenset[str]:
     """The fields of a dataclass that may be None: by their types, or by their defaults."""
     kinds = types_of(kind)
     return frozenset(
@@ -456,4 +523,4 @@ def value_of_text(kind: Any, text: str) -> Any:
         if number in parts:
             with suppress(ValueError):
                 return number(text)
-    raise ValueError("expected a truth value" if bool in parts else "expected a number")
+    raise ValueError(f"expected {next(_EXPECTED[part] for part in _EXPECTED if part in parts)}")

@@ -36,7 +36,7 @@ from .moves import (
     temporary_path,
 )
 from .processes import interrupts_delayed
-from .text import file_of
+from .text import file_of, with_home
 
 # torch.save reports a full disk, or a folder that another process has deleted, as a RuntimeError.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error", "Parent directory")
@@ -96,8 +96,7 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
     # end, folders that contain only such files; with `/**`, folders with any content. Nothing else is ever replaced:
     # no folder with other files, working directory or parent of it, home folder, mount point, or target of a symbolic
     # link.
-    path = Path(path)
-    check_can_be_folder(path)
+    path = check_can_be_folder(path)
     entries = sorted(entry.name for entry in path.iterdir() if not is_bookkeeping(entry)) if path.is_dir() else []
     if not entries:
         return
@@ -117,11 +116,12 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
 
 
-def check_can_be_folder(path: str | Path) -> None:
-    """Reject an output path, which need not exist, that cannot be a folder."""
+def check_can_be_folder(path: str | Path) -> Path:
+    """Reject an output path, which need not exist, that cannot be a folder; returns it as `place_to_write`."""
     path = place_to_write(path, "folder")
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
+    return path
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
@@ -164,12 +164,12 @@ def _tidy(path: Path) -> None:
                     pass
 
 
-def place_to_write(path: str | Path, kind: str = "file") -> Path:
-    """The path as a `Path`; a URL, and a name that would break a line, is an error."""
+def place_to_write(path: str | os.PathLike[str], kind: str = "file") -> Path:
+    """The path as a `Path`, `~` as the home folder; a URL, and a name that would break a line, is an error."""
     refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
     if "\n" in str(path) or "\0" in str(path):
         raise ValueError(f"The name of the output {kind}, {str(path)!r}, contains a line break or zero byte.")
-    return Path(path)
+    return Path(with_home(os.fspath(path)))
 
 
 def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:

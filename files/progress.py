@@ -46,15 +46,16 @@ def without_loading_bars() -> Iterator[None]:
     """Hide transformers' bars of loading and saving weights, which take a moment; those of downloads stay."""
     from transformers.utils import logging
 
-    shown, of_downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    shown = logging.is_progress_bar_enabled()
+    set_of_downloads = disable_progress_bars if are_progress_bars_disabled() else enable_progress_bars
     logging.disable_progress_bar()
-    if of_downloads:
-        enable_progress_bars()
+    set_of_downloads()  # which transformers switches, too
     try:
         yield
     finally:
         if shown:
             logging.enable_progress_bar()
+            set_of_downloads()
 
 
 class CellBar(tqdm):

@@ -17,11 +17,11 @@ from .options import (
     check_ranges,
     default_of,
     holders_of,
-    in_lists,
     is_other,
     option,
     options_of,
     parts_of,
+    typed,
 )
 
 K = TypeVar("K")
@@ -54,7 +54,7 @@ class Parts:
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option, as the parts hold them: data in memory has a name, for example."""
-        return in_lists(cls, given)
+        return typed(cls, given)
 
     def check(self) -> None:
         """Reject (ValueError) values that do not go together, beyond what options declare."""
@@ -65,6 +65,8 @@ class Part:
     """Options that are also a value of their own, as of a corpus: checked when they are made."""
 
     def __post_init__(self) -> None:
+        for name, value in typed(type(self), vars(self)).items():
+            object.__setattr__(self, name, value)
         check_options(self)
         self.check()
 
@@ -96,7 +98,7 @@ def assemble(kind: type[K], given: Mapping[str, Any]) -> K:
     """Make settings from values by option, as `build`, without the check of what goes together."""
     root: Any = kind
     if not issubclass(kind, Parts):
-        return root(**in_lists(kind, dict(given)))
+        return root(**typed(kind, given))
     options, holders, hints = options_of(kind), holders_of(kind), get_type_hints(kind)
     if unknown := [name for name in given if name not in options]:
         near = difflib.get_close_matches(unknown[0], options, n=1)

@@ -309,7 +309,7 @@ def with_class_names(
     }
     for row in rows:
         for name, (name_one, name_each) in naming.items():
-            value = row[name]
+            value = row.get(name)  # a transform may have dropped it
             if value is None:
                 continue
             if name_one:
@@ -337,6 +337,12 @@ def is_frame(source: object) -> bool:
 
 def frame_rows(frame: Any, column: str | None = None) -> Iterator[dict[str, Any]]:
     """Read a table in memory (see `is_frame`) row by row, or one column, as Python values (None if missing, lists)."""
+    if hasattr(frame, "with_format"):  # of `datasets`, whose rows may be set to be tables; a transform stays
+        formatted = getattr(frame, "format", None)  # not of a streamed one
+        if formatted is None:
+            frame = frame.with_format(None)
+        elif formatted["type"] != "custom":
+            frame = frame.with_format(None, formatted["columns"], formatted["output_all_columns"])
     found = frame.column_names if hasattr(frame, "column_names") else frame.columns
     names = None if found is None else list(map(str, found))  # a streamed data set may not know them
     what = f"The {type(frame).__name__}"

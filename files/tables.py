@@ -39,6 +39,7 @@ _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long te
 _FIELD_SIZE_LIMIT = threading.RLock()  # held while csv's limit is changed
 _ROWS_AT_A_TIME = 256  # of Parquet
 _LINES_OF_STYLE = 1000  # in which a file's decimal sign is looked for
+_LINES_OF_HEAD = 200  # in which the first two rows are looked for
 _DECIMAL = re.compile(r"\s*[-+]?\d*([.,])\d+\s*")
 _DECLARATION = re.compile(r"""\s*"?sep=([^\w"\s]|\t)"?\1*\s*""", re.IGNORECASE)  # quoted, or padded, if written again
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
@@ -112,7 +113,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     else:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header = reading.columns
-    is_first, skipped = True, 0
+    is_first, skipped, empty = True, 0, 0
     following = number + 1  # the first line of the next row
 
     def invalid(line: int, what: str) -> ValueError:
@@ -122,17 +123,23 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
         for fields in rows:
             first, following = following, number + 1
             if not fields:
+                empty += 1
                 continue
             if is_over:
                 raise invalid(first, "not CSV (a quote is never closed)")
             if is_first:
-                is_first = False
+                is_first, empty = False, 0
                 if header is None or not set(header).isdisjoint(fields):
                     header = _checked_header(path, [name.strip() for name in fields], usual)
                     if reading.column is not None and reading.column not in header:
                         raise ValueError(lacks_column(path, reading.column, header))
                     continue
             assert header is not None
+            if (
+                len(header) == 1
+            ):  # spreadsheets write an empty cell as an empty line; at the end of a file it is no row
+                yield from ({header[0]: ""} for _ in range(empty))
+            empty = 0
             if len(fields) == len(header):
                 yield dict(zip(header, fields, strict=True))
             elif reading.skip_broken_rows:
@@ -283,15 +290,23 @@ def separator_of(lines: Iterator[str], usual: str) -> tuple[str, int, Iterator[s
 
     Undeclared it is the usual one, unless only another divides the header, and the next row alike.
     """
-    head, lines = until_filled(lines, 2)
-    if head and (match := _DECLARATION.fullmatch(head[0])):
-        return match[1], 1 + sum(1 for _ in takewhile(head[0].__ne__, lines)), lines
+    filled, lines = until_filled(lines, 1)
+    if filled and (match := _DECLARATION.fullmatch(filled[0])):
+        return match[1], 1 + sum(1 for _ in takewhile(filled[0].__ne__, lines)), lines
+    taken: list[str] = []
+
+    def head() -> Iterator[str]:
+        for place in range(_LINES_OF_HEAD):
+            taken.extend(islice(lines, int(place == len(taken))))
+            yield from taken[place : place + 1]
+
     with suppress(csv.Error):  # which is reported when the row is read
         for mark in (usual, *_MARKS):
-            widths = [len(fields) for fields in _split_lines(head, delimiter=mark)]
+            rows = islice(_split_lines(filter(str.strip, head()), delimiter=mark), 2)  # a row may have several lines
+            widths = [len(fields) for fields in rows]
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
-                return mark, 0, lines
-    return usual, 0, lines
+                return mark, 0, chain(taken, lines)
+    return usual, 0, chain(taken, lines)
 
 
 def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str]:

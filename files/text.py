@@ -5,11 +5,13 @@ Everything is streamed; nothing holds a whole file.
 
 import bz2
 import codecs
+import glob
 import gzip
 import hashlib
 import io
 import logging
 import lzma
+import os
 import re
 import sys
 import zlib
@@ -46,8 +48,8 @@ _USUAL_ENCODINGS = ("utf-8", "cp949", "cp1252")  # named if a file has another t
 # In folders only files with these endings are read; others must be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 
-# Names starting with these are bookkeeping of a folder (.DS_Store, _SUCCESS, Excel's ~$NAME.xlsx), not text.
-_HIDDEN = (".", "_", "~$")
+# Names starting with these are no text: .DS_Store, Excel's ~$NAME.xlsx. Those with "_" (_SUCCESS) are counted.
+_HIDDEN = (".", "~$")
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -58,6 +60,10 @@ class EncodingError(ValueError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
         self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What pools of processes need to hand it on."""
+        return type(self), (self.path, self.args[0])
 
 
 def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
@@ -79,7 +85,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             files[str(Path(path))] = None
             continue
         elif any(c in str(path) for c in "*?["):
-            found = list(Path(where.anchor).glob(str(where.relative_to(where.anchor))))
+            found = [*map(Path, glob.glob(str(where), recursive=True))]  # noqa: PTH207 - without hidden names
         else:
             raise FileNotFoundError(f"There is no file or folder {path}.")
         found = sorted(p for p in found if p.is_file())
@@ -92,15 +98,23 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
 def _text_files(folder: Path) -> list[Path]:
     """The files below a folder with a suffix of text; the number of others is logged."""
     found = [p for p in folder.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(folder).parts)]
-    found = [path for path in found if path.is_file()]
-    texts = [path for path in found if content_suffix(path) in _FOLDER_SUFFIXES]
-    if others := Counter(content_suffix(path) for path in found if content_suffix(path) not in _FOLDER_SUFFIXES):
-        most = sorted(others.items(), key=lambda each: (-each[1], each[0]))[:5]
-        endings = ", ".join(f"{count} {suffix}" for suffix, count in most)
-        files = "1 file that does" if others.total() == 1 else f"{others.total()} files that do"
-        skipped = f"{files} not end like text ({endings}{', ...' if len(others) > 5 else ''})"
-        if not texts:
-            raise FileNotFoundError(f"{folder} holds no text file, but {skipped}; name files or a pattern.")
+    left = [path for path in found if any(part.startswith("_") for part in path.relative_to(folder).parts)]
+    links = [path for path in found if path.is_symlink() and path.is_dir()]
+    files = {path for path in found if path.is_file()} - {*left}
+    texts = [path for path in files if content_suffix(path) in _FOLDER_SUFFIXES]
+    others = Counter(content_suffix(path) for path in files if content_suffix(path) not in _FOLDER_SUFFIXES)
+    most = sorted(others.items(), key=lambda each: (-each[1], each[0]))[:5]
+    endings = ", ".join(f"{count} {suffix}" for suffix, count in most) + (", ..." if len(others) > 5 else "")
+    counts = {
+        f"that {'does' if others.total() == 1 else 'do'} not end like text ({endings})": others.total(),
+        "with a name, or a folder's, that begins with _": sum(map(Path.is_file, left)),
+    }
+    parts = [f"{count} file{'s' * (count > 1)} {what}" for what, count in counts.items() if count]
+    parts += [f"{len(links)} linked folder{'s' * (len(links) > 1)}"] if links else []
+    skipped = " and ".join(parts)
+    if skipped and not texts:
+        raise FileNotFoundError(f"{folder} holds no text file, but {skipped}; name files or a pattern.")
+    if skipped:
         logger.info("%s: left out: %s; to read them, name them one by one.", folder, skipped)
     return texts
 
@@ -109,6 +123,11 @@ def file_of(name: str | Path) -> str:
     """The file that a name means: a sheet of a spreadsheet is named by `FILE.xlsx:Sheet`."""
     file, _, _ = str(name).rpartition(":")
     return file if file.lower().endswith(SPREADSHEET_SUFFIX) else str(name)
+
+
+def with_home(path: str) -> str:
+    """The path with the home folder for `~`, as transformers takes it; one that has none stays what it is."""
+    return os.path.expanduser(path)  # noqa: PTH111 - `Path.expanduser` raises an error for `~$NAME`
 
 
 def content_suffix(path: str | Path) -> str:

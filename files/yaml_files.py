@@ -14,6 +14,12 @@ _MAX_EXPANSION = 10  # nodes for each character: without aliases, there are fewe
 class _Loader(yaml.SafeLoader):
     """Rejects a map that names a key twice (`<<` may be repeated), and aliases that repeat a node without limit."""
 
+    # Of YAML's truth values, true and false alone, as in YAML 1.2: `language: no` of a card is Norwegian.
+    yaml_implicit_resolvers = {
+        letter: [each for each in resolvers if letter in "tTfF" or each[0] != "tag:yaml.org,2002:bool"]
+        for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
     def __init__(self, name: str, text: str) -> None:
         self._sizes: dict[yaml.Node, int] = {}  # of complete collections, with aliases expanded
         self._most = _MAX_EXPANSION * len(text)

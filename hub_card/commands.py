@@ -77,9 +77,10 @@ def _add_metadata(card: Path, arguments: CardSettings, open_output: Callable[...
             "{} already exists; {overwrite=True} replaces it (not needed for license, tags and the like).", card
         )
     metadata = metadata_of_card(card, read_utf8(card))
-    if arguments.tags:
-        there = metadata.get("tags") or []
-        added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))
+    for name, value in added.items():
+        if isinstance(value, list):
+            there = metadata.get(name) or []
+            added[name] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *value]))
     temporary = open_output(card, overwrite=True)
     shutil.copyfile(card, temporary)
     metadata_save(temporary, metadata | added)

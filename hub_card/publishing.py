@@ -40,6 +40,7 @@ from ..cards.card import (
     ModelDescription,
     describe_model,
     is_finite_number,
+    pictures_missing_in,
     pictures_of,
     read_utf8,
     render_card,
@@ -49,6 +50,7 @@ from ..conversion.model_folder import ModelFolder
 from ..files.checkpoint import (
     COMPANIONS,
     TASK_RECORD,
+    TOKENIZER_FILES,
     Checkpoint,
     companion_files,
     read_json_object,
@@ -56,7 +58,7 @@ from ..files.checkpoint import (
 )
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer
-from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, write_text
+from ..files.output import MODEL_FOLDER, check_output_files, output_to, outputs_together, place_to_write, write_text
 from ..files.settings import build
 from ..files.yaml_files import nodes_of_text, read_yaml, yaml_value
 from ..modeling_mybert import MyBertConfig, auto_map
@@ -70,10 +72,12 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "LICENSE*")
 _PICTURES = "*.png"  # of which those that the card names are published: others may show texts of the data
 _TYPES = (MyBertConfig.model_type, "bert")
-# What of an earlier upload tools might load instead of the published weights: other weights, graphs, code.
+# What of an earlier upload tools might load instead of the published model, or with it: other weights, tokenizers,
+# adapters, modules of sentence-transformers, graphs, code.
 _STALE = (
     *("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*"),
-    *("*_mybert.py", *GRAPH_FILES),
+    *("tf_model.h5", "flax_model.msgpack", "adapter_config.json", "adapter_model.*"),
+    *("*_mybert.py", *GRAPH_FILES, *TOKENIZER_FILES, *COMPANIONS),
 )
 _SENTENCES = "sentence-transformers"
 _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
@@ -196,7 +200,14 @@ def _prepared(
         if described.model_type == "bert" and options.format == "mybert":
             raise ValueError(f"{model_dir} is plain BERT; `mybert convert bert` makes a MyBERT folder of it.")
         becomes_bert = described.model_type == MyBertConfig.model_type and _becomes_bert(model_dir, options.format)
-        publishable_files(model_dir, repo_id)  # raises errors before anything is uploaded, in the words of this folder
+        # Raises errors before anything is uploaded, in the words of this folder.
+        files = publishable_files(model_dir, repo_id)
+        if missing := pictures_missing_in(bytes(files[_CARD]).decode(), files):
+            logger.warning(
+                "%s shows pictures that are not published (%s); expected PNG files in the folder itself.",
+                model_dir / _CARD,
+                ", ".join(missing),
+            )
         if becomes_bert:
             folder = Path(temporary, "bert", model_dir.resolve().name)
             to_transformers_bert(model_dir, folder)
@@ -219,7 +230,7 @@ def _copy_others(model_dir: Path, folder: Path) -> None:
     paths = [path for pattern in (*_OTHER_FILES, f"{_BENCHMARKS}/*.yaml") for path in model_dir.glob(pattern)]
     for path in paths:
         target = folder / path.relative_to(model_dir)
-        if not target.exists():
+        if path.is_file() and not target.exists():
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
 
@@ -243,9 +254,10 @@ def write_publishable(
             call with `overwrite`; see also `publish`.
     """
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES, _PICTURES, *(f"{name}/**" for name in RUNTIMES))
+    place = place_to_write(output_dir, "folder")
     with (
         _prepared(model_dir, repo_id, build(PublicationOptions, options)) as (folder, graphs),
-        output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
+        output_to(place, owned, overwrite=overwrite, read=[os.fspath(model_dir)]) as output,
     ):
         for name, content in {**_files_of_repository(folder, repo_id, graphs), **graphs.files}.items():
             (output / name).parent.mkdir(exist_ok=True, parents=True)
@@ -253,7 +265,7 @@ def write_publishable(
                 (output / name).write_bytes(content)
             else:
                 shutil.copyfile(content, output / name)
-    return Path(output_dir)
+    return place
 
 
 def publish(
@@ -263,8 +275,8 @@ def publish(
 
     It becomes plain BERT if transformers' BERT computes the same: all weights equal in every bit and outputs equal to
     1e-5, which is checked before the upload. An interrupted call can be repeated; files that were already uploaded are
-    not uploaded again. Weights, graphs and code of an earlier upload that this one does not have are deleted, because
-    tools might load them instead.
+    not uploaded again. Weights, tokenizers, graphs and code of an earlier upload that this one does not have are
+    deleted, because tools might load them, too.
 
     Args:
         model_dir: A MyBERT or BERT model folder. It is not changed.

@@ -92,7 +92,7 @@ class PushSettings(Parts):
     model: str = option(help="MyBERT or BERT model folder; it is not changed.", positional=1, reads="model folder")
     repo_id: str = option(help="Name of the repository: OWNER/NAME, or NAME for one of your own.", positional=2)
     output_dir: str | None = option(
-        None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True
+        None, "Write the folder that would be uploaded, and upload nothing.", comes_last=True, writes=True
     )
     overwrite: bool = option(False, "Replace --output_dir, if a push wrote it.", comes_last=True)
 

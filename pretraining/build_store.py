@@ -20,7 +20,7 @@ from ..files.documents import Corpus, DocumentSettings, expand_sources
 from ..files.errors import SettingError
 from ..files.moves import PARTIAL, discard
 from ..files.options import settings_of
-from ..files.output import check_output_files, reserved, written_beside
+from ..files.output import check_output_files, place_to_write, reserved, written_beside
 from ..files.processes import fitting_processes, map_in_processes
 from ..files.progress import progress_bar
 from ..files.settings import build
@@ -114,7 +114,7 @@ def token_store_built(
     If the block fails, the same call without `overwrite` finds the complete store and goes on with the block.
     """
     store.check_reasons()
-    path = Path(path)
+    path = place_to_write(path)
     kept = _corpus_filter(store, store.filter, tokenizer) if store.filter else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)

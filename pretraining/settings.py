@@ -271,6 +271,7 @@ class DataSettings(StoreSettings):
         "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run.",
         comes_last=True,
         required="dry_run",
+        writes=True,
     )
     tokenizer: str = option(
         "",
@@ -295,7 +296,9 @@ class DataSettings(StoreSettings):
         excludes="append",
         why="and a store is either added to or replaced",
     )
-    export: str | None = option(None, "JSON-lines file for 100 examples as a model sees them, to look at.")
+    export: str | None = option(
+        None, "JSON-lines file for 100 examples as a model sees them, to look at.", writes=True
+    )
     seed: int = option(42, "Seed of pairs and masks.", group=Group.TRAINING)
     quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
 

@@ -210,6 +210,7 @@ class TrainingSettings(Parts):
         group=Group.INPUT,
         comes_last=True,
         required=True,
+        writes=True,
     )
     overwrite: bool = option(False, "Replace an earlier run in the output folder.", group=Group.INPUT, comes_last=True)
     dry_run: bool = option(
@@ -231,11 +232,10 @@ class TrainingSettings(Parts):
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option, paths and JSON objects read."""
+        """Values by option, JSON objects read."""
         given = super().read(given)
-        place = {"output_dir": str(given["output_dir"])} if given.get("output_dir") else {}
         objects = {name: _read_object(name, given[name]) for name in given if name in json_options()}
-        return given | place | objects
+        return given | objects
 
     def check(self) -> None:
         """Reject settings without effect, and values that transformers' `Trainer` would reject."""

@@ -75,7 +75,12 @@ class SuiteSettings(StudySettings):
         "", "Folder with the benchmark's files as downloaded.", group=Group.INPUT, required=True, reads="file"
     )
     output_dir: str = option(
-        "", "Folder for the fine-tuned models and the table.", group=Group.INPUT, comes_last=True, required=True
+        "",
+        "Folder for the fine-tuned models and the table.",
+        group=Group.INPUT,
+        comes_last=True,
+        required=True,
+        writes=True,
     )
     suite: str = option(
         "glue",
@@ -171,7 +176,7 @@ class AblationSettings(StudySettings):
         [], "Text to pretrain on, as in `mybert pretrain`.", group=Group.INPUT, positional=1, reads="text"
     )
     output_dir: str = option(
-        "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True
+        "", "Folder for all models and the table.", group=Group.INPUT, comes_last=True, required=True, writes=True
     )
     rows: list[str] = option(
         [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)} (default: all)."
@@ -262,7 +267,7 @@ class BenchSettings(Parts):
     threads: int | None = option(
         None, "Threads on a CPU, of PyTorch and other runtimes.", AT_LEAST_1, group=Group.MEASUREMENT
     )
-    output: str | None = option(None, "Markdown file for the table.", comes_last=True)
+    output: str | None = option(None, "Markdown file for the table.", comes_last=True, writes=True)
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)
 
     def check(self) -> None:

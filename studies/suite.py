@@ -12,7 +12,7 @@ from accelerate import PartialState
 
 from ..files.choices import superseded
 from ..files.errors import SettingError, message_of, option_names, refuse_address, worded
-from ..files.options import may_be_none, types_of, value_of_text
+from ..files.options import typed, types_of
 from ..files.output import output_to, write_json, write_text
 from ..files.settings import build
 from ..files.source import files_of
@@ -39,27 +39,19 @@ FROM_SCRATCH = "Random weights"  # the same
 
 def merged(kind: type[S], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> dict[str, Any]:
     """The values by option in several maps; later ones take precedence, also over what contradicts them."""
-    # Texts mean the same as on the command line: in YAML, 3e-4 is a text. None means the same as in a settings file:
-    # what cannot be None has its default. No map may contain a setting of `own`, which `study` decides (in messages).
+    # None means the same as in a settings file: what cannot be None has its default. No map may contain a setting of
+    # `own`, which `study` decides (in messages).
     chosen: dict[str, Any] = {}
-    types, nullable = types_of(kind), may_be_none(kind)
+    types = types_of(kind)
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(types)):
             raise SettingError.worded("{:option} has unknown settings: {}.", name, ", ".join(unknown))
         if doubled := sorted(set(some) & set(own)):
             raise SettingError.worded("{:option} sets {}, which {} decides.", name, ", ".join(doubled), study)
-        for setting in superseded(kind, some, chosen):
-            chosen.pop(setting, None)
-        for setting, value in some.items():
-            if value is None and setting not in nullable:
-                chosen.pop(setting, None)
-                continue
-            if isinstance(value, str):
-                try:
-                    value = value_of_text(types[setting], value)
-                except ValueError as error:
-                    raise SettingError.worded("{:option} has {!r} as {}; {}.", name, value, setting, error) from None
-            chosen[setting] = value
+        with prefix_errors({name: some}):
+            given = typed(kind, some)
+        gone = superseded(kind, given, chosen) | some.keys()
+        chosen = {setting: value for setting, value in chosen.items() if setting not in gone} | given
     return chosen | own
 
 
@@ -69,9 +61,6 @@ def prefix_errors(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
     where = option_names(*(name for name, some in settings.items() if some), joint=" or ")
     try:
         yield
-    except TypeError as error:  # a list, or a map, instead of a number
-        template = "{} has a setting of another kind than is expected: {}."
-        raise SettingError.worded(template, where, error) from error
     except ValueError as error:  # whose options are keys of the maps, not flags
         raise SettingError.worded("{}: {}" if where else "{}{}", where, str(error)) from error
 

@@ -85,10 +85,10 @@ class VocabSettings(VocabularySettings):
         positional=1,
         reads="text",
     )
-    output_dir: str = option(help=f"Folder for {', '.join(TOKENIZER_FILES)}.", comes_last=True)
+    output_dir: str = option(help=f"Folder for {', '.join(TOKENIZER_FILES)}.", comes_last=True, writes=True)
     # The command prints a report, which should be measured on text that was not used for learning.
     validation_split: float = option(0.005)
-    report: str | None = option(None, "JSON file for the report.")
+    report: str | None = option(None, "JSON file for the report.", writes=True)
     overwrite: bool = option(False, "Replace the tokenizer in output_dir, and the report.", comes_last=True)
     quiet: bool = option(False, "Show neither progress nor summary.", group=Group.COMMON)
 

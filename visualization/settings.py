@@ -14,7 +14,7 @@ class AttentionSettings(Parts):
     group = Group.INPUT
     model: str = option(help="Model folder or Hub name, with its tokenizer.", positional=1, reads="model")
     sentences: list[str] = option(help="The text, or the two of a pair.", positional=2)
-    output: str = option("attention.png", "PNG file to write.", comes_last=True)
+    output: str = option("attention.png", "PNG file to write.", comes_last=True, writes=True)
     view: Literal["attention", "rollout", "input"] = option(
         "attention",
         "attention: the weights of every head; rollout: attention multiplied through all layers (Abnar & Zuidema "
@@ -41,5 +41,6 @@ class CurvesSettings(Parts):
         None,
         "PNG file to write (default: training_curves.png of one run, redrawn, or learning_curves.png of one suite).",
         comes_last=True,
+        writes=True,
     )
     overwrite: bool = option(False, "Replace the file that --output names.", comes_last=True)

@@ -36,7 +36,7 @@ class ByModel(TaskInference):
 
     group = Group.INPUT
     model: str | None = option(None, MODEL_HELP, required="predictions", reads="model")
-    predictions_dir: str | None = option(None, "Folder to write the model's predictions to.")
+    predictions_dir: str | None = option(None, "Folder to write the model's predictions to.", writes=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +72,12 @@ class EvaluateSettings(FinetunedModelSettings):
         positional=1,
         reads="examples",
     )
-    output: str = option(STDIN, "JSON file to write the metrics to; - prints them.", comes_last=True)
+    output: str = option(STDIN, "JSON file to write the metrics to; - prints them.", comes_last=True, writes=True)
     report_dir: str | None = option(
         None,
         "Folder to write reports to: wrong predictions, the surest first; by class precision, recall, F1 and "
         "confusion matrix.",
+        writes=True,
     )
     overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
 
@@ -127,9 +128,12 @@ class CompareSettings(TaskChoice, Parts):
     )
     data: list[str] = option([], "Task data with labels, one file.", required=True, reads="examples")
     output: str | None = option(
-        None, "Table (.tsv, .csv) to write, of the rows that the two predict differently.", comes_last=True
+        None,
+        "Table (.tsv, .csv) to write, of the rows that the two predict differently.",
+        comes_last=True,
+        writes=True,
     )
-    report: str | None = option(None, "JSON file for the report.", comes_last=True)
+    report: str | None = option(None, "JSON file for the report.", comes_last=True, writes=True)
     overwrite: bool = option(False, "Replace files written by an earlier call.", comes_last=True)
     num_resamples: int = option(
         2000, "Bootstrap resamples of the rows, which the intervals come from.", AT_LEAST_1, group=Group.MEASUREMENT

@@ -36,7 +36,7 @@ class FeaturesSettings(Parts):
         positional=1,
         reads="text",
     )
-    output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True)
+    output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True, writes=True)
     features: str | None = option(
         None, f"Which features: {', '.join(FEATURES)} (default: concat_last_four; pooled: last).", group=Group.FEATURES
     )

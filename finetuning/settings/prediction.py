@@ -37,7 +37,9 @@ class RowFiles:
         positional=2,
         reads="rows",
     )
-    output: str = option(STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True)
+    output: str = option(
+        STDIN, f"File to write: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines.", comes_last=True, writes=True
+    )
     overwrite: bool = option(False, "Replace the file that an earlier call wrote.", comes_last=True)
 
     def check(self) -> None:
@@ -143,7 +145,7 @@ class ScoreSettings(Parts):
     max_length: int | None = option(
         None, "Longest sequence in tokens (default: the model's maximum).", LENGTH, group=Group.SEQUENCES
     )
-    report: str | None = option(None, "JSON file for the report.", group=Group.INPUT, comes_last=True)
+    report: str | None = option(None, "JSON file for the report.", group=Group.INPUT, comes_last=True, writes=True)
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:

@@ -148,6 +148,14 @@ def test_the_next_call_has_a_command_and_its_flags(name, said):
         assert parser.parse_known_args(name_positional(flags, parser.positional))[1] == []
 
 
+@pytest.mark.usefixtures("folders")
+def test_the_next_call_repeats_a_switch_that_is_off_and_not_by_default(said):
+    shown = said("vocab", VocabArguments(text=["a"], output_dir="out", join_lines=False), range(3))
+    words = shlex.split(shown.partition("Next:\n  mybert pretrain ")[2].partition("\n  (")[0].replace("\\\n", ""))
+    parser = CommandParser("pretrain")
+    assert parser.parse_known_args(name_positional(words, parser.positional))[0].join_lines is False
+
+
 NO_FOLDER = {"output_dir": "none", "model": "none"}  # no tokenizer and no model in it
 
 

@@ -72,6 +72,9 @@ def test_libraries_are_as_they_were_afterwards(noisy_command):
     with pytest.raises(ZeroDivisionError), silence_libraries():
         1 / 0  # noqa: B018
     assert transformers_logging.is_progress_bar_enabled() == shown
+    set_up_output(quiet=False)
+    with silence_libraries():
+        assert not transformers_logging.is_progress_bar_enabled() and not are_progress_bars_disabled()
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

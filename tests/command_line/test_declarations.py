@@ -48,6 +48,7 @@ MAKERS = {
     "distill": DistillationArguments,
 }
 VALUES = {
+    "weights": [1.0],
     "lr_scheduler_kwargs": '{"power": 2.0}',
     **dict.fromkeys(json_options() - {"lr_scheduler_kwargs"}, "{}"),
     "clean": ["html"],

@@ -220,6 +220,22 @@ def test_arguments_without_a_required_option_raise(name):
             build(arguments_class, {})
 
 
+OUTPUTS = ("output", "output_dir", "predictions_dir", "report", "report_dir", "export")
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_outputs_of_a_command_are_declared_as_such(name):
+    options = options_of(cli.COMMANDS[name].load_settings())
+    assert [each for each in OUTPUTS if each in options and not options[each].writes] == []
+    assert all(each in OUTPUTS for each, option in options.items() if getattr(option, "writes", None))
+
+
+def test_parse_flags_tilde_in_an_output_is_the_home_folder(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")  # which no shell puts into `--output_dir=~/x`
+    settings = parse_flags("pretrain", ["--text", "~/a.txt", "--output_dir=~/x", "--max_steps", "1"])
+    assert (settings.output_dir, settings.text) == ("/home/me/x", ["~/a.txt"])
+
+
 REPLACED = {
     "pretrain": [
         ("max_hours: 1.0\ntext: a.txt", "--max_steps 5", {"max_steps": 5, "max_hours": None, "text": ["a.txt"]}),

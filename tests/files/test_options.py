@@ -1,11 +1,16 @@
 """Options: what is declared of them is what holds."""
 
+import re
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
+import torch
 from transformers import HfArgumentParser
 
+from mybert.files.errors import SettingError
 from mybert.files.options import (
     AT_LEAST_1,
     SHARE,
@@ -13,11 +18,11 @@ from mybert.files.options import (
     check_options,
     contradicting,
     deciding,
-    in_lists,
     option,
+    typed,
     value_of_text,
 )
-from mybert.files.settings import Part
+from mybert.files.settings import Part, build
 
 
 @dataclass
@@ -69,9 +74,79 @@ class Lists:
     text_or_texts: str | list[str] | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Typed(Part):
+    rate: float = option(0.5, "A rate.", SHARE)
+    count: int | None = option(1, "A number.", AT_LEAST_1)
+    flag: bool = option(False, "A switch.")
+    precision: Literal[True, False, "auto"] = option("auto", "A choice.")
+    sizes: list[int] = option([8], "Sizes.")
+    names: list[str] | None = option(None, "Names.")
+    name: str = option("", "A name.")
+    output: str = option("", "A file.", writes=True)
+    rows: list[str] = option([], "Data.", reads="rows")
+    nested: dict[str, int] | str | None = option(None, "An object.")
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({"rate": "3e-5"}, 3e-5),  # which PyYAML reads as a text
+        ({"rate": np.float32(0.25)}, 0.25),
+        ({"rate": torch.tensor(0.25)}, 0.25),
+        ({"rate": 1}, 1),
+        ({"count": np.int64(3)}, 3),
+        ({"count": "3"}, 3),
+        ({"count": None}, None),
+        ({"flag": "false"}, False),
+        ({"flag": 1}, True),
+        ({"flag": np.True_}, True),
+        ({"flag": None}, False),  # the default, where None is no value
+        ({"precision": "True"}, True),
+        ({"sizes": np.array([8, 16])}, [8, 16]),
+        ({"sizes": ("8", np.int64(16))}, [8, 16]),
+        ({"sizes": 8}, [8]),
+        ({"names": [0, 1]}, ["0", "1"]),
+        ({"name": 7}, "7"),
+        ({"name": "~/x"}, "~/x"),
+        ({"name": Path("x")}, "x"),
+        ({"output": "~/x"}, "/home/me/x"),
+        ({"output": Path("~/x")}, "/home/me/x"),
+        ({"output": "~$x"}, "~$x"),
+        ({"rows": [0, 1]}, [0, 1]),
+        ({"nested": {"a": 1}}, {"a": 1}),
+    ],
+)
+def test_build_reads_values_of_other_types_as_flags(given, found, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    (name,) = given
+    for settings in (build(Typed, given), Typed(**given)) if given[name] is not None else (build(Typed, given),):
+        value = getattr(settings, name)
+        assert value == found and type(value) is type(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rate": "much"}, "rate is 'much'; expected a number."),
+        ({"rate": True}, "rate is True; expected a number."),
+        ({"rate": [0.5]}, "rate is [0.5]; expected a number."),
+        ({"count": 30.0}, "count is 30.0; expected a whole number."),
+        ({"flag": "perhaps"}, "flag is 'perhaps'; expected a truth value."),
+        ({"flag": 2}, "flag is 2; expected a truth value."),
+        ({"sizes": ["8", "many"]}, "sizes is 'many'; expected a whole number."),
+        ({"names": [False, True]}, "names is False; expected a text."),  # PyYAML's no and yes
+        ({"precision": "half"}, "precision is 'half'; expected one of True, False, auto."),
+    ],
+)
+def test_build_value_of_another_type_raises(given, message):
+    with pytest.raises(SettingError, match=f"^{re.escape(message)}$"):
+        build(Typed, given)
+
+
 @pytest.mark.parametrize(("given", "names"), [("bc", ["bc"]), (["b", "c"], ["b", "c"]), ([], [])])
-def test_in_lists_single_text_for_list_becomes_list(given, names):
-    values = in_lists(Lists, {"names": given, "others": given, "text_or_texts": given})
+def test_typed_single_text_for_list_becomes_list(given, names):
+    values = typed(Lists, {"names": given, "others": given, "text_or_texts": given})
     assert values == {"names": names, "others": names, "text_or_texts": given}
 
 
@@ -132,7 +207,7 @@ def test_transformers_parser_reads_options():
     ("kind", "text", "expected"),
     [
         (Literal["mean", "cls"], "max", "expected one of mean, cls"),
-        (int, "1.5", "expected a number"),
+        (int, "1.5", "expected a whole number"),
         (float | None, "much", "expected a number"),
         (bool, "maybe", "expected a truth value"),
     ],

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,18 @@ from mybert.files.output import (
     written_beside,
 )
 from mybert.runs import RunFolder
+
+
+def test_place_to_write_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    write_text("~/folder/text", "words")
+    with output_to(Path("~/other"), owned=()) as folder:
+        (folder / "text").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert {path.name for path in (tmp_path / "home").iterdir()} == {"folder", "other"}
+    with pytest.raises(ValueError, match=f"^{re.escape(str(tmp_path))}/home/folder exists and holds other things"):
+        check_output_folder("~/folder")
 
 
 def test_files_appear_when_all_are_written(tmp_path):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mybert.files.source import InMemoryData, frame_rows, rows_of_batch, with_columns
+from mybert.files.source import InMemoryData, check_kept_columns, frame_rows, rows_of_batch
+from mybert.files.tables import Reading
 
 pandas = pytest.importorskip("pandas", reason="data frames are pandas'")
 
@@ -58,4 +59,23 @@ def test_a_column_that_a_table_in_memory_lacks_is_an_error():
     with pytest.raises(ValueError, match="The DataFrame has no 'label', only 'text'"):
         list(frame_rows(frame, "label"))
     with pytest.raises(ValueError, match="'label' is no column of the data frame, but in one"):
-        with_columns(frame, ["text", "label"], {})
+        check_kept_columns(frame, ["text", "label"])
+
+
+@pytest.mark.parametrize("form", ["pandas", "arrow", "numpy"])
+def test_rows_of_a_data_set_in_any_format_are_values_of_python(form):
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    labels = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"]))
+    plain = datasets.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=labels)
+    data = plain.add_column("other", [0, 0]).with_format(form, columns=["text", "label"])
+    expected = [{"text": "a", "label": "good"}, {"text": "b", "label": "bad"}]
+    assert list(InMemoryData("data", data).rows(Reading(class_names=True))) == expected
+    assert list(frame_rows(plain.to_iterable_dataset().with_format(form), "text")) == [{"text": "a"}, {"text": "b"}]
+
+
+def test_rows_of_a_data_set_have_what_a_transform_makes():
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    data = datasets.Dataset.from_dict({"text": ["a"], "label": [1]})
+    data = data.cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
+    data = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]})
+    assert list(InMemoryData("data", data).rows(Reading(class_names=True))) == [{"text": "A"}]

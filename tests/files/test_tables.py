@@ -120,6 +120,26 @@ def test_read_rows_finds_the_separator_of_columns(tmp_path, name, content):
     assert read_rows(tmp_path / name) == [{"text": "a, b", "label": "1"}]
 
 
+@pytest.mark.parametrize(("name", "mark"), [("t.csv", ";"), ("t.csv", "\t"), ("t.tsv", ","), ("t.csv", ",")])
+def test_read_rows_first_text_of_several_lines_finds_the_separator(tmp_path, name, mark):
+    text = f"Hello\n\nworld{mark} yes"
+    (tmp_path / name).write_text(f'text{mark}label\n"{text}"{mark}1\nb{mark}2\n')
+    assert read_rows(tmp_path / name) == [{"text": text, "label": "1"}, {"text": "b", "label": "2"}]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
+def test_read_rows_empty_line_of_one_column_is_an_empty_cell(tmp_path, name):
+    content = b"\r\ntext\r\na\r\n\r\n\r\nb\r\n\r\n\r\n"  # as spreadsheets write it
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert [row["text"] for row in read_rows(tmp_path / name)] == ["a", "", "", "b"]
+    assert list(FileSource(tmp_path / name).column("text")) == ["a", "", "", "b"]
+
+
+def test_read_rows_empty_line_of_several_columns_is_no_row(tmp_path):
+    (tmp_path / "t.csv").write_text("text,label\na,1\n\nb,2\n")
+    assert [row["text"] for row in read_rows(tmp_path / "t.csv")] == ["a", "b"]
+
+
 @pytest.mark.parametrize("first", ["sep={}", '"sep={}"', "SEP={}", "sep={0}{0}", "sep={} "])
 @pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz"])
 def test_case_17_the_separator_that_excel_declares_is_no_row(tmp_path, first, name):

@@ -2,12 +2,13 @@ import bz2
 import gzip
 import io
 import lzma
+import pickle
 import sys
 import zlib
 
 import pytest
 
-from mybert.files.text import expand_paths, is_encoded, open_text, read_blocks
+from mybert.files.text import EncodingError, expand_paths, is_encoded, open_text, read_blocks
 
 TEXT = "first line\n\nzweite Zeile äöü\n세 번째 줄\n😀 last"
 LINES = TEXT.split("\n")
@@ -137,6 +138,7 @@ def test_expand_paths(tmp_path):
     names = lambda paths: [path.removeprefix(f"{tmp_path}/") for path in paths]  # noqa: E731
     assert names(expand_paths(tmp_path)) == ["a.txt", "b.txt", "sub/c.txt"]
     assert names(expand_paths(f"{tmp_path}/*.txt")) == ["a.txt", "b.txt"]
+    assert names(expand_paths(f"{tmp_path}/**/*")) == ["_SUCCESS", "a.txt", "b.txt", "sub/_tmp/y", "sub/c.txt"]
     assert names(expand_paths([f"{tmp_path}/b.txt", "-", tmp_path])) == ["b.txt", "-", "a.txt", "sub/c.txt"]
     (tmp_path / "empty").mkdir()
     for path, message in (
@@ -150,6 +152,26 @@ def test_expand_paths(tmp_path):
         expand_paths("s3://bucket/*.txt")
     with pytest.raises(ValueError, match="The name of a file to read is empty"):
         expand_paths("")
+
+
+def test_expand_paths_counts_links_and_names_with_underscore(tmp_path, caplog):
+    corpus, elsewhere = tmp_path / "corpus", tmp_path / "elsewhere"
+    for name in ("corpus/a.txt", "corpus/_posts/b.txt", "corpus/_c.txt", "elsewhere/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (corpus / "linked").symlink_to(elsewhere)
+    with caplog.at_level("INFO", logger="mybert"):
+        assert expand_paths(corpus) == [str(corpus / "a.txt")]
+    assert "left out: 2 files with a name, or a folder's, that begins with _ and 1 linked folder; to" in caplog.text
+    assert expand_paths(f"{corpus}/**/d.txt") == [str(corpus / "linked" / "d.txt")]
+
+
+def test_encoding_error_survives_a_pool_of_processes(tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(EncodingError) as error:
+        list(open_text(tmp_path / "latin.txt"))
+    copied = pickle.loads(pickle.dumps(error.value))
+    assert (str(copied), copied.path) == (str(error.value), str(tmp_path / "latin.txt"))
 
 
 def test_is_encoded_leaves_files_that_cannot_be_read_to_their_reader(tmp_path):

@@ -158,6 +158,7 @@ def test_publish_keeps_license_results_and_settings_of_the_task(model_dir, tmp_p
     (model_dir / ".eval_results" / "data.yaml").write_text(results)
     record = {"task": "classification", "temperature": 1.5, "window_pooling": "mean", "thresholds": {}}
     change_config(model_dir, finetuned_for=record)
+    (model_dir / "LICENSES").mkdir()  # as REUSE has it; not published
     folder = write_publishable(model_dir, tmp_path / "out", REPO)
     assert (folder / "LICENSE.txt").read_text() == "mine"
     assert (folder / ".eval_results" / "data.yaml").read_text() == results
@@ -330,6 +331,16 @@ def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
     weights = {name for name in hub.files(REPO) if name.startswith(("model.", "model-", "pytorch"))}
     assert weights == {path.name for path in model_dir.glob("model*")} and len(weights) > 2
     assert "notes.txt" in hub.files(REPO)
+
+
+def test_publish_removes_tokenizer_adapter_and_modules_of_an_earlier_upload(client, hub, model_dir):
+    publish(model_dir, REPO)
+    published = set(hub.files(REPO))
+    earlier = ("added_tokens.json", "special_tokens_map.json", "adapter_config.json", "adapter_model.safetensors")
+    for name in (*earlier, "modules.json", "1_Pooling/config.json", "notes.txt", "data/vocab.txt"):
+        client.upload_file(path_or_fileobj=b"{}", path_in_repo=name, repo_id=REPO)
+    publish(model_dir, REPO)
+    assert set(hub.files(REPO)) == published | {"notes.txt", "data/vocab.txt"}
 
 
 def test_the_index_of_an_earlier_save_stays_behind(model_dir):
@@ -505,6 +516,20 @@ def test_pictures_are_published_if_the_card_names_them(model_dir):
     with (model_dir / "README.md").open("a") as card:
         card.write('<img src="https://x.org/owner/tiny/resolve/main/raw.png">\n')
     assert sorted(name for name in publishable_files(model_dir, REPO) if name.endswith(".png")) == sorted(names)
+
+
+def test_pictures_of_the_card_that_are_not_published_are_a_warning(model_dir, tmp_path, caplog):
+    (model_dir / "images").mkdir()
+    for name in ("images/fig.png", "my fig.png"):
+        (model_dir / name).write_bytes(b"")
+    text = "![a](images/fig.png) ![b](<my fig.png>) ![c](https://x.org/c.png) ![d](./gone.jpg 'D')"
+    write_card(model_dir, CardContent(name="tiny"))
+    with (model_dir / "README.md").open("a") as card:
+        card.write(text)
+    with caplog.at_level("WARNING", logger="mybert"):
+        folder = write_publishable(model_dir, tmp_path / "out", REPO, format="mybert")
+    assert "README.md shows pictures that are not published (images/fig.png, gone.jpg); expected PNG" in caplog.text
+    assert (folder / "my fig.png").is_file()
 
 
 def test_code_that_the_folder_names_does_not_go_along(model_dir):

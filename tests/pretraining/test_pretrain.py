@@ -37,6 +37,14 @@ def test_the_evaluation_of_the_last_step_is_not_repeated(arguments, monkeypatch)
     assert all(metrics[name] == again[name] for name in metrics if name.endswith(("loss", "accuracy", "perplexity")))
 
 
+def test_pretrain_tilde_in_output_dir_is_one_folder(tmp_path, arguments, tokenizer_folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # transformers' arguments expand it, too
+    monkeypatch.chdir(tmp_path)
+    pretrain(arguments(max_steps=1, tokenizer=tokenizer_folder, output_dir="~/home"))
+    assert {"checkpoint-1", "run.json", "model.safetensors"} <= {path.name for path in (tmp_path / "home").iterdir()}
+    assert not (tmp_path / "~").exists()
+
+
 def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, history):
     metrics = pretrain(arguments(max_steps=6, logging_steps=2, tokenizer=tokenizer_folder))
     out = tmp_path / "out"

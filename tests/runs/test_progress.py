@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from huggingface_hub.utils import are_progress_bars_disabled
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
@@ -119,6 +119,16 @@ def test_without_loading_bars_hides_them_and_shows_those_of_downloads():
     with without_loading_bars():
         assert not transformers_logging.is_progress_bar_enabled() and are_progress_bars_disabled() is before[1]
     assert (transformers_logging.is_progress_bar_enabled(), are_progress_bars_disabled()) == before
+
+
+def test_without_loading_bars_leaves_those_of_downloads_turned_off():
+    disable_progress_bars()
+    try:
+        with without_loading_bars():
+            assert are_progress_bars_disabled()
+        assert are_progress_bars_disabled() and transformers_logging.is_progress_bar_enabled()
+    finally:
+        enable_progress_bars()
 
 
 def test_without_bars_a_script_that_shows_no_log_sees_nothing(tmp_path, capsys):
