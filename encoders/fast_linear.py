@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..modeling_mybert.hooks_mybert import Scan, has_ordinary_parameters
+from ..modeling_mybert.hooks_mybert import Scan, is_product
 from ..modeling_mybert.linear_mybert import call_layer, choose_product
 
 
@@ -13,7 +13,7 @@ class FastLinear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """States (..., in_features) to (..., out_features)."""
-        layers = frozenset((self,)) if has_ordinary_parameters(self) else frozenset()
+        layers = frozenset((self,)) if is_product(self) else frozenset()
         product = choose_product(input, self.training or torch.is_grad_enabled(), Scan(False, layers))
         if product is call_layer:
             return F.linear(input, self.weight, self.bias)

@@ -84,6 +84,9 @@ def speed_up(model: _Model, check: bool = False) -> _Model:
 def restore(model: _Model) -> _Model:
     """Undo `speed_up`, in place: classes, hooks and attention implementation are those of before.
 
+    Models that were made from one configuration object share its attention implementation. After the `restore` of one,
+    a second `speed_up` of the others lets them remove padding again.
+
     Args:
         model: A module that `speed_up` has returned. Any other stays as it is.
 

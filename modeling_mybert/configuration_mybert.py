@@ -194,5 +194,5 @@ class MyBertConfig(PreTrainedConfig):
 
 def _is_in(value: Any, lowest: float = -math.inf, highest: float = math.inf, kind: type = int) -> bool:
     """Whether a value is a number of a kind in a range: `int`, `Integral` or `float`, which an integer is, too."""
-    kinds = (int, float) if kind is float else kind
+    kinds: Any = (int, float) if kind is float else kind
     return isinstance(value, kinds) and not isinstance(value, bool) and lowest <= value <= highest

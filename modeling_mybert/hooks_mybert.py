@@ -132,12 +132,13 @@ def scan(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> Scan
     return Scan(False, frozenset(layers), frozenset(activations))
 
 
-def has_ordinary_parameters(layer: nn.Linear) -> bool:
-    """What `scan` asks of a linear layer, for a single one."""
+def is_product(layer: nn.Linear) -> bool:
+    """What `scan` asks of a linear layer, for a single one: no hooks on all modules, and ordinary parameters."""
     parameters = layer.__dict__["_parameters"]
     weight, bias = parameters.get("weight"), parameters.get("bias", parameters.get("weight"))
     return (
-        type(weight) is nn.Parameter
+        not any(_GLOBAL_HOOKS)  # such as those of PyTorch's counter of FLOPs, which knows no product of oneDNN's
+        and type(weight) is nn.Parameter
         and weight is not bias
         and weight.is_contiguous()
         and (bias is None or (type(bias) is nn.Parameter and bias.dtype == weight.dtype))
@@ -151,8 +152,7 @@ def is_plain_linear(layer: nn.Module) -> bool:
         and nn.Linear.forward is _LINEAR_FORWARD  # a user may patch the class
         and "forward" not in layer.__dict__
         and not any(hooks_of(layer))
-        and not any(_GLOBAL_HOOKS)
-        and has_ordinary_parameters(layer)
+        and is_product(layer)
     )
 
 

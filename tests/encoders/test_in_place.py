@@ -105,6 +105,17 @@ def test_speed_up_threads_give_stock_outputs(encoder_type, pair):
                 torch.testing.assert_close(output.loss, stock.loss)
 
 
+def test_speed_up_after_restore_of_a_model_with_the_same_configuration_packs_again(pair, packed, agree):
+    models = pair("bert", "Model")
+    other = mybert.speed_up(type(models.stock)(models.fast.config))
+    mybert.restore(other)
+    agree(models.stock, models.fast, models.batch("right"))
+    assert not packed.value
+    mybert.speed_up(models.fast)
+    agree(models.stock, models.fast, models.batch("right"))
+    assert packed.value
+
+
 def test_speed_up_model_of_another_kind_raises_one_sentence():
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 20}
     gpt2 = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=1))

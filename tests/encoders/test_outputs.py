@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 import mybert
 from mybert.encoders import ENCODER_TYPES
@@ -170,6 +171,23 @@ def test_speed_up_windows_of_long_rows_give_stock_outputs(length, pair, agree, p
     batch = {"input_ids": torch.randint(5, 61, (4, length)), "attention_mask": mask}
     agree(models.stock, models.fast, batch)
     assert packed.value
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_speed_up_has_the_stock_number_of_flops(pair, training):
+    from mybert.modeling_mybert import set_linear_kernel
+
+    models, counts = pair("bert", "Model"), []
+    batch = {name: value[:4] for name, value in models.batch("none").items()}  # which packing does not fill up
+    set_linear_kernel("onednn")
+    try:
+        for model in (models.stock, models.fast):
+            with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(training):
+                model.train(training)(**batch)
+            counts.append(counter.get_total_flops())
+    finally:
+        set_linear_kernel("auto")
+    assert counts[0] == counts[1] > 0
 
 
 @pytest.mark.parametrize("kernel", ["mkl", "onednn"])

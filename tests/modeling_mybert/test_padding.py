@@ -146,5 +146,5 @@ def test_bilstm_model_accepts_padding_on_the_right_only(dtype):
     ids, mask = torch.randint(5, 20, (2, 4)), torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]).to(dtype)
     torch.testing.assert_close(model(ids, mask).logits[:1, :3], model(ids[:1, :3]).logits)
     for other in (mask.flip(1), mask[:, [0, 3, 1, 2]]):
-        with pytest.raises(ValueError, match="attention_mask has .*; a BiLSTM expects padding on the right"):
+        with pytest.raises(ValueError, match=r"attention_mask has .*; a BiLSTM expects padding on the right"):
             model(ids, other)
