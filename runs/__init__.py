@@ -19,7 +19,12 @@ if TYPE_CHECKING:
         state_of_run,
     )
     from .trainer import DivergedError, ResumableTrainer, last_complete_checkpoint
-    from .trainer_arguments import decided_by_machine, suggest_bfloat16, training_arguments
+    from .trainer_arguments import (
+        SCHEDULED_BY_EVALUATIONS,
+        decided_by_machine,
+        suggest_bfloat16,
+        training_arguments,
+    )
     from .training_settings import (
         Batches,
         EvaluationTimes,
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OPTIMIZERS",
     "RUN_FOLDER",
+    "SCHEDULED_BY_EVALUATIONS",
     "TICKS",
     "Batches",
     "DivergedError",

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 _CHOSEN_LATER = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "load_best_model_at_end")
 _MAX_WORKERS = 4  # one worker masks about a million tokens per second
 LOGGED_EVERY = 50  # steps between log entries
+SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")  # by `metric_for_best_model`
 _OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
 _OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with the model
 
@@ -79,6 +80,9 @@ def training_arguments(settings: TrainingSettings, **chosen: Any) -> TrainingArg
     accepted |= {name: default_of(options[name]) for name in _CHOSEN_LATER if values[name] is None}
     made: Any = TrainingArguments(**values | accepted)
     made.optim, made.logging_steps = optim if optim in OPTIMIZERS else made.optim, values["logging_steps"]
+    if made.lr_scheduler_type in SCHEDULED_BY_EVALUATIONS and made.greater_is_better:
+        # By default they expect a metric to fall, and reduce the rate while it rises.
+        made.lr_scheduler_kwargs = {"mode": "max"} | (made.lr_scheduler_kwargs or {})
     # The precision of `accelerate launch` counts as a flag: a run records it, and resumes with it.
     made.bf16, made.fp16 = made.mixed_precision == "bf16", made.mixed_precision == "fp16"
     if made.fp16 and made.device.type == "cpu":

@@ -71,8 +71,9 @@ def plan_of(task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **
     values = merged(FinetuneSettings, study, settings, eval_strategy="no", dry_run=False, **own)
     with prefix_errors(settings):
         plan = plan_finetuning(build(FinetuneSettings, values))
+        validation = sources(plan)["validation"]
     files, said = plan.files, plan.settings
-    if not (sources(plan)["validation"] or said.validation_split or said.folds):
+    if not (validation or said.validation_split or said.folds):
         raise ValueError(
             f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
         )

@@ -16,7 +16,14 @@ from ...files.options import deciding, settings_of
 from ...files.settings import Decision, build
 from ...files.source import HubSplit, InMemoryData, Source, sources_of
 from ...metrics import lower_is_better
-from ...runs import EvaluationTimes, decided_by_machine, is_sharded, started_on_cpus, training_arguments
+from ...runs import (
+    SCHEDULED_BY_EVALUATIONS,
+    EvaluationTimes,
+    decided_by_machine,
+    is_sharded,
+    started_on_cpus,
+    training_arguments,
+)
 from ..features import classifies_mean
 from ..network_settings import NetworkChanges
 from ..tasks.registry import benchmark_files, evaluation_names
@@ -36,7 +43,6 @@ from .parameters import hidden_size_of, rate_for_size
 
 logger = logging.getLogger(__name__)
 
-_SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
 _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
@@ -120,7 +126,7 @@ class FinetunePlan:
         values = training | vars(self.files) | {name: decision.value for name, decision in self.decisions.items()}
         values |= {"pooling": self.pooling(settings.approach).value, "learning_rate": self.value("learning_rate")}
         record = {"command": command} | deciding(settings, values)
-        if training["load_best_model_at_end"] or training["lr_scheduler_type"] in _SCHEDULED_BY_EVALUATIONS:
+        if training["load_best_model_at_end"] or training["lr_scheduler_type"] in SCHEDULED_BY_EVALUATIONS:
             record |= settings_of(EvaluationTimes, self.training)
         for name in settings.data_settings:  # files are identified by digests
             data = [source for source in sources_of(values[name], name) if isinstance(source, InMemoryData)]

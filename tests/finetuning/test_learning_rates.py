@@ -102,6 +102,24 @@ def test_a_schedule_that_does_not_fit_the_default_rate_is_refused(arguments):
         finetune(arguments(**settings))
 
 
+@pytest.mark.parametrize("schedule", ["reduce_lr_on_plateau", "greedy"])
+@pytest.mark.parametrize(
+    ("metric", "given", "expected"),
+    [
+        ("accuracy", None, {"mode": "max"}),
+        ("accuracy", {"patience": 1}, {"mode": "max", "patience": 1}),
+        ("accuracy", {"mode": "min"}, {"mode": "min"}),
+        ("loss", {"patience": 1}, {"patience": 1}),
+        ("mae", None, None),
+    ],
+)
+def test_schedules_by_evaluations_follow_the_direction_of_the_metric(arguments, schedule, metric, given, expected):
+    """transformers would reduce the rate while the accuracy rises."""
+    settings = {"lr_scheduler_type": schedule, "lr_scheduler_kwargs": given, "metric_for_best_model": metric}
+    plan = plan_finetuning(arguments(validation_file=ROWS, eval_strategy="epoch", **settings))
+    assert (plan.training.lr_scheduler_kwargs or None) == expected
+
+
 @pytest.mark.parametrize("settings", [{}, {"optim": "google"}, {"optim": "muon"}, {"optim": "adafactor"}])
 def test_finetune_moves_word_embeddings_by_their_own_rate(arguments, pretrained, tmp_path, settings):
     """The first step of Adam moves each weight by about its learning rate."""
