@@ -135,9 +135,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
                         raise ValueError(lacks_column(path, reading.column, header))
                     continue
             assert header is not None
-            if (
-                len(header) == 1
-            ):  # spreadsheets write an empty cell as an empty line; at the end of a file it is no row
+            if len(header) == 1:  # spreadsheets write an empty cell as an empty line, which is no row at the end
                 yield from ({header[0]: ""} for _ in range(empty))
             empty = 0
             if len(fields) == len(header):

@@ -64,7 +64,7 @@ def entered_by(command: list[str]) -> Counter[str]:
         # Format and target of texts are two files, settings two, because they load no library.
         ("predict MODEL DATA --output OUT.csv --use_cpu", 212, 35, 3),
         # Config.json is opened once more to sync it.
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 464, 53, 3),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 466, 53, 3),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )
