@@ -62,7 +62,7 @@ def entered_by(command: list[str]) -> Counter[str]:
     [
         # A tenth of them, and a reading of config.json, checks flags and files before libraries are imported.
         # Format and target of texts are two files, settings two, because they load no library.
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 212, 35, 3),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 212, 36, 3),
         # Config.json is opened once more to sync it.
         (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 466, 53, 3),
     ],
