@@ -17,7 +17,7 @@ import mybert
 from mybert import MyBertForMaskedLM, MyBertTokenizer
 from mybert.cli import main
 from mybert.files.checkpoint import distinct_names
-from mybert.finetuning import TASKS
+from mybert.finetuning import TASKS, comparison
 from mybert.finetuning.tasks.fill_mask import FilledMasks, MaskedText
 from mybert.finetuning.tasks.multiple_choice import ChoiceExample, ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
@@ -93,6 +93,11 @@ def test_weighted_metrics_are_the_scores_of_resampled_rows(name, caplog):
         expected = {key: value for key, value in scores.items() if not NOT_RESAMPLED.fullmatch(key)}
         values = {key: value[number] for key, value in found.items() if not np.isnan(value[number])}
         assert values == pytest.approx(expected), (name, number)
+
+
+@pytest.fixture(autouse=True)
+def speed_is_measured_in_a_moment(monkeypatch):
+    monkeypatch.setattr(comparison, "_MIN_SECONDS", 0.0)
 
 
 @pytest.fixture
