@@ -229,7 +229,7 @@ class CommandParser(ArgumentParser):
         settings, of_other = _read_settings(paths[0], self) if paths else ({}, {})
         if of_other:
             settings |= self.kind.of_training(of_other)
-        for name in superseded(self.kind, values, settings):
+        for name in superseded(self.kind, values, settings) if settings else ():
             settings.pop(name, None)
         values = settings | values
         missing = missing_options(self.kind, values) if flags != words else ()

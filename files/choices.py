@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import Any, NamedTuple, get_type_hints
 
 from .errors import SettingError, Wording, worded
-from .options import FLAG, broken_rules, contradicting, is_given, is_other, option, options_of, parts_of, said
+from .options import FLAG, contradicting, is_other, option, options_of, parts_of, said
 
 
 class Alternative(NamedTuple):
@@ -108,17 +108,6 @@ def _misplaced(choice: Choice, chosen: Alternative, name: str, given: Mapping[st
     asked = asked or next(each for each in chosen.options if each in given)
     why = f", {chosen.why}" if chosen.why else ""
     return worded("{} with {}{}; leave it out.", is_set, said(asked, given.get(asked, chosen.name), ""), why)
-
-
-def without_effect(settings: Any) -> set[str]:
-    """The options that have no effect with these settings: giving one of them, too, would be an error."""
-    options = options_of(type(settings)).values()
-    given = {each.name: getattr(settings, each.name) for each in options if is_given(settings, each)}
-    unused = {each.name for each in options if any(broken_rules(settings, each))}
-    for choice in choices_of(type(settings)).values():
-        own = [name for name in given if name in choice.options()]
-        unused.update(choice.of(own, given.get(choice.flag or "")).lacks)
-    return unused
 
 
 def superseded(kind: Any, given: Mapping[str, Any], earlier: Mapping[str, Any]) -> set[str]:

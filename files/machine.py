@@ -4,8 +4,6 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -66,22 +64,6 @@ def set_thread_defaults() -> None:
         os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
     if cpu_quota() < (os.cpu_count() or 1):
         os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
-
-
-@contextmanager
-def torch_threads(number: int | None) -> Iterator[None]:
-    """Let PyTorch compute a block with a number of threads (None: with its own), and then restore its own."""
-    if number is None:
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def describe_waiting() -> str:

@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from .errors import SettingError, Wording, option_names, worded
-from .text import with_home
 
 logger = logging.getLogger(__name__)
 
@@ -259,34 +258,31 @@ def typed(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     options, hints, nullable = options_of(kind), types_of(kind), may_be_none(kind)
     found = {}
     for name, value in values.items():
-        if name not in options:
-            found[name] = value
-        elif value is not None or name in nullable or default_of(options[name]) is MISSING:
-            found[name] = _typed(options[name], hints[name], value)
+        default = default_of(options[name]) if name in options else value
+        if value is None and name not in nullable and default not in (None, MISSING):
+            continue
+        is_plain = value is None or default is value or (isinstance(value, str) and value == default)
+        found[name] = value if is_plain else _typed(options[name], hints[name], value)
     return found
 
 
 def _typed(option: Any, hint: Any, value: Any) -> Any:
-    kind, is_text, is_data = _kind_of(hint), isinstance(value, str), getattr(option, "reads", None) in _DATA
-    if value is None or (is_text and value == default_of(option)):
-        return value
-    if kind.item is not None and not (is_text and str in kind.types):
+    """A value as a type says: a number of NumPy or torch as one of Python, a text as a flag's is read."""
+    types, item, words = _kind_of(hint)
+    is_data = getattr(option, "reads", None) in _DATA
+    if item is not None and not (isinstance(value, str) and str in types):
         if is_data:
-            return [value] if is_text else value
+            return [value] if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value
         several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
-        return [_scalar(option, kind.item, item) for item in (value if several else [value])]
-    value = value if is_data else _scalar(option, hint, value)
-    return with_home(value) if getattr(option, "writes", None) and isinstance(value, str) else value
-
-
-def _scalar(option: Field, hint: Any, value: Any) -> Any:
-    """A single value as a type says: a number of NumPy or torch as one of Python, a text as a flag's is read."""
-    types, _, words = _kind_of(hint)
+        return [_typed(option, item, one) for one in (value if several else [value])]
+    if is_data:
+        return value
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    if isinstance(value, os.PathLike) and str in types:
-        return os.fspath(value)
+    if isinstance(value, (str, os.PathLike)) and str in types:
+        path = os.fspath(value)
+        return os.path.expanduser(path) if getattr(option, "writes", None) else path  # noqa: PTH111 - takes `~$NAME`, too
     if type(value) in types or (type(value) is int and float in types) or (isinstance(value, str) and value in words):
         return value
     if not words and not types <= {*_EXPECTED}:
@@ -320,7 +316,7 @@ def check_options(settings: Any) -> None:
                 if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
                     options_of_file.setdefault(os.path.realpath(item), []).append(name)
     for each in options.values():
-        for rule, other, wanted in broken_rules(settings, each) if is_given(settings, each) else ():
+        for rule, other, wanted in _broken_rules(settings, each) if is_given(settings, each) else ():
             raise SettingError(_contradiction(settings, each, rule, other, wanted))
     for file, names in options_of_file.items() if logger.isEnabledFor(logging.WARNING) else ():
         if len(names) > 1:
@@ -392,7 +388,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wordin
     return worded(template, *names, example and f" (as in: {example})")
 
 
-def broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
+def _broken_rules(settings: Any, option: Any) -> Iterator[tuple[str, Option, str | None]]:
     """The rules that an option breaks if it is given, with the other option and the value in question."""
     for rule in ("excludes", "needs"):
         for other, wanted in _others(option, rule, type(settings)):

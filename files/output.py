@@ -36,7 +36,7 @@ from .moves import (
     temporary_path,
 )
 from .processes import interrupts_delayed
-from .text import file_of, with_home
+from .text import file_of
 
 # torch.save reports a full disk, or a folder that another process has deleted, as a RuntimeError.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error", "Parent directory")
@@ -169,7 +169,7 @@ def place_to_write(path: str | os.PathLike[str], kind: str = "file") -> Path:
     refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
     if "\n" in str(path) or "\0" in str(path):
         raise ValueError(f"The name of the output {kind}, {str(path)!r}, contains a line break or zero byte.")
-    return Path(with_home(os.fspath(path)))
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - takes `~$NAME`, too
 
 
 def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:

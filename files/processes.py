@@ -1,4 +1,4 @@
-"""Processes: signals, worker processes that end with their parent, and silencing other libraries."""
+"""Processes: signals, workers that end with their parent, threads, and silencing other libraries."""
 
 import logging
 import os
@@ -281,6 +281,22 @@ def _end_with_parent() -> None:
     assert parent is not None
     connection.wait([parent.sentinel])
     os._exit(1)
+
+
+@contextmanager
+def torch_threads(number: int | None) -> Iterator[None]:
+    """Let PyTorch compute a block with a number of threads (None: with its own), and then restore its own."""
+    if number is None:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from io import StringIO
-from itertools import chain, islice, takewhile, zip_longest
+from itertools import chain, islice, takewhile, tee, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -291,20 +291,15 @@ def separator_of(lines: Iterator[str], usual: str) -> tuple[str, int, Iterator[s
     filled, lines = until_filled(lines, 1)
     if filled and (match := _DECLARATION.fullmatch(filled[0])):
         return match[1], 1 + sum(1 for _ in takewhile(filled[0].__ne__, lines)), lines
-    taken: list[str] = []
-
-    def head() -> Iterator[str]:
-        for place in range(_LINES_OF_HEAD):
-            taken.extend(islice(lines, int(place == len(taken))))
-            yield from taken[place : place + 1]
-
     with suppress(csv.Error):  # which is reported when the row is read
         for mark in (usual, *_MARKS):
-            rows = islice(_split_lines(filter(str.strip, head()), delimiter=mark), 2)  # a row may have several lines
+            lines, head = tee(lines)
+            filled_lines = filter(str.strip, islice(head, _LINES_OF_HEAD))
+            rows = islice(_split_lines(filled_lines, delimiter=mark), 2)  # a row may have several lines
             widths = [len(fields) for fields in rows]
             if widths and widths[0] > 1 and (mark == usual or len(set(widths)) == 1):
-                return mark, 0, chain(taken, lines)
-    return usual, 0, chain(taken, lines)
+                return mark, 0, lines
+    return usual, 0, lines
 
 
 def _checked_header(path: str, header: Sequence[str], mark: str) -> Sequence[str]:

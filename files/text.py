@@ -11,7 +11,6 @@ import hashlib
 import io
 import logging
 import lzma
-import os
 import re
 import sys
 import zlib
@@ -123,11 +122,6 @@ def file_of(name: str | Path) -> str:
     """The file that a name means: a sheet of a spreadsheet is named by `FILE.xlsx:Sheet`."""
     file, _, _ = str(name).rpartition(":")
     return file if file.lower().endswith(SPREADSHEET_SUFFIX) else str(name)
-
-
-def with_home(path: str) -> str:
-    """The path with the home folder for `~`, as transformers takes it; one that has none stays what it is."""
-    return os.path.expanduser(path)  # noqa: PTH111 - `Path.expanduser` raises an error for `~$NAME`
 
 
 def content_suffix(path: str | Path) -> str:

@@ -15,10 +15,9 @@ from ..files.checkpoint import COMPANIONS, Checkpoint, check_available
 from ..files.documents import Corpus, DocumentSettings
 from ..files.errors import SettingError
 from ..files.loading import load_tokenizer, longest_sequence
-from ..files.machine import torch_threads
 from ..files.options import Range, check_number
 from ..files.output import check_can_be_folder, check_output_files, output_to, outputs_together, write_json
-from ..files.processes import leave_standard_output
+from ..files.processes import leave_standard_output, torch_threads
 from ..files.source import Source, files_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR, STDIN

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from ..files.checkpoint import ALL_WEIGHTS, Checkpoint, distinct_names
-from ..files.machine import torch_threads
 from ..files.output import outputs_together, write_json, write_lines
-from ..files.processes import leave_standard_output
+from ..files.processes import leave_standard_output, torch_threads
 from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap

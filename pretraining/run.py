@@ -15,7 +15,6 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..cards import head_examples
 from ..files.checkpoint import Checkpoint, check_available, read_log_history
-from ..files.choices import without_effect
 from ..files.documents import Corpus
 from ..files.errors import SettingError, worded
 from ..files.loading import load_model, load_tokenizer
@@ -78,7 +77,7 @@ class PreparedRun:
 def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
     """Begin or resume the run: make what is missing, and check everything."""
     settings = plan.settings
-    minimal_pairs = _check_inputs(settings)
+    given_tokenizer, minimal_pairs = _read_inputs(settings)
     digests: dict[str, str] = {}
     corpus = None
     given = {str(text): text.recorded for text in settings.text if isinstance(text, InMemoryData)}
@@ -98,7 +97,7 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
     prepared: dict[str, Any] = {}
 
     def prepare(place: Path) -> dict[str, str]:
-        tokenizer = _tokenizer(plan, corpus, place)
+        tokenizer = _tokenizer(plan, given_tokenizer, corpus, place)
         path = Path(settings.token_store) if settings.token_store else place / STORE
         if corpus is None or path.exists():  # a given store, or one of an earlier call
             summary = read_summary(path, tokenizer)
@@ -112,21 +111,32 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
         prepared.update(tokenizer=tokenizer, training=training, validation=validation, config=config)
         return digests
 
-    folder.begin(decided, files, read, prepare, plan.decisions, without_effect(settings))
+    folder.begin(decided, files, read, prepare, plan.decisions)
     store = TokenStore(settings.token_store or folder.path / STORE)
     checkpoint = last_complete_checkpoint(folder.path)
     return PreparedRun(**prepared, store=store, checkpoint=checkpoint, minimal_pairs=minimal_pairs)
 
 
-def _check_inputs(settings: PretrainSettings) -> list[tuple[str, str]]:
-    """Reject unsuitable inputs before the text is processed; returns the minimal pairs."""
+def _read_inputs(settings: PretrainSettings) -> tuple[MyBertTokenizer | None, list[tuple[str, str]]]:
+    """Check what is given besides text: returns the tokenizer, None if one is to be learned, and the minimal pairs."""
     if settings.tokenizer:
         check_available(settings.tokenizer, "tokenizer")
     if settings.model:
         _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
     if settings.embedding_init == "cooccurrence":
         require_scikit_learn()
-    return _read_minimal_pairs(settings.minimal_pairs) if settings.minimal_pairs else []
+    tokenizer = None
+    if named := settings.tokenizer or settings.model:
+        tokenizer = MyBertTokenizer.from_pretrained(Checkpoint(named).name, strict=True)
+    elif settings.token_store:
+        store = Path(settings.token_store)
+        folder = store if store.is_dir() else store.parent
+        if not (folder / "tokenizer.json").is_file():
+            raise SettingError.worded(
+                "There is no tokenizer.json next to {}; give its tokenizer with {tokenizer}.", store
+            )
+        tokenizer = MyBertTokenizer.from_pretrained(folder)
+    return tokenizer, _read_minimal_pairs(settings.minimal_pairs) if settings.minimal_pairs else []
 
 
 def _read_minimal_pairs(path: str) -> list[tuple[str, str]]:
@@ -170,23 +180,11 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
         load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
 
 
-def _given_tokenizer(settings: PretrainSettings) -> MyBertTokenizer | None:
-    """The tokenizer that is named, or the initial model's or token store's own; None if one is to be learned."""
-    if named := settings.tokenizer or settings.model:
-        return MyBertTokenizer.from_pretrained(Checkpoint(named).name, strict=True)
-    if not settings.token_store:
-        return None
-    store = Path(settings.token_store)
-    folder = store if store.is_dir() else store.parent
-    if not (folder / "tokenizer.json").is_file():
-        raise SettingError.worded("There is no tokenizer.json next to {}; give its tokenizer with {tokenizer}.", store)
-    return MyBertTokenizer.from_pretrained(folder)
-
-
-def _tokenizer(plan: PretrainPlan, corpus: Corpus | None, place: Path) -> MyBertTokenizer:
+def _tokenizer(
+    plan: PretrainPlan, given: MyBertTokenizer | None, corpus: Corpus | None, place: Path
+) -> MyBertTokenizer:
     """Return the given tokenizer, or one with pieces learned from the corpus, which is kept in `place`."""
     settings, wanted = plan.settings, plan.settings.new_pieces_settings
-    given = _given_tokenizer(settings)
     if given is not None and not wanted:
         return given
     # vocab.txt is the last of a tokenizer's files to be moved into place.
@@ -265,8 +263,7 @@ def pretrain(arguments: PretrainSettings | None = None, **settings: Any) -> dict
 def describe(plan: PretrainPlan) -> dict[str, Any]:
     """What a pretraining would do: the report of a dry run, see `dry_run_report`."""
     settings = plan.settings
-    _check_inputs(settings)
-    tokenizer = _given_tokenizer(settings)
+    tokenizer, _ = _read_inputs(settings)
     if settings.token_store:
         summary = read_summary(Path(settings.token_store), tokenizer)
         _split(summary.documents, settings)
@@ -283,7 +280,7 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
     return dry_run_report(
         settings,
         plan.decisions,
-        state_of_run(settings.output_dir, record, settings.overwrite, without_effect(settings)),
+        state_of_run(settings.output_dir, record, settings.overwrite),
         text={"sources": list(map(str, sources)), **text},
         vocabulary={"from": "learned from the text" if tokenizer is None else str(tokenizer.name_or_path)},
         model={"from": settings.model or "random weights", **size},

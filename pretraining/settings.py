@@ -59,7 +59,6 @@ class CorpusSettings(DocumentSettings):
         [],
         f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`.",
         decides="if_not_default",
-        needs="text",
     )
 
     def check(self) -> None:

@@ -26,7 +26,15 @@ from ..files.moves import (
     make_moves,
     temporary_path,
 )
-from ..files.output import MODEL_FOLDER, check_not_read, check_output_folder, locked, readable_disk_errors, write_json
+from ..files.output import (
+    MODEL_FOLDER,
+    check_not_read,
+    check_output_folder,
+    locked,
+    place_to_write,
+    readable_disk_errors,
+    write_json,
+)
 from ..files.progress import progress_bar
 from ..files.settings import Decision
 from ..files.text import file_of, new_digest
@@ -73,7 +81,7 @@ class RunFolder(ExitStack):
 
     def __init__(self, path: str | Path, overwrite: bool = False, kept: str = "What was trained") -> None:
         super().__init__()
-        self.path = Path(path)
+        self.path = place_to_write(path, "folder")
         self.overwrite = overwrite
         self._kept, self._is_begun = kept, False
 
@@ -94,13 +102,11 @@ class RunFolder(ExitStack):
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
         decisions: Mapping[str, Decision] | None = None,
-        unused: Collection[str] = (),
     ) -> None:
         """Begin a run, or resume an interrupted one with the same settings and files.
 
         Settings (as JSON values) and contents of the files determine the result; `folders` are other inputs, such as
-        model folders. Decisions are logged, stored with the settings, and not compared; neither are `unused` settings,
-        those without effect, which earlier versions accepted. A file is read once;
+        model folders. Decisions are logged, stored with the settings, and not compared. A file is read once;
         afterwards it counts as unchanged as long as its size and modification time are. `prepare` makes what is
         missing in the folder that it is given, and raises an error if the run is impossible; it may return the
         digests of files that it has read completely (`open_text`). After a user error (ValueError, a missing file)
@@ -118,7 +124,7 @@ class RunFolder(ExitStack):
             discard(preparation)  # its files have been moved
         goes_on = (self.path / RUN_FILE).is_file() and not self.overwrite
         place = self.path if goes_on else preparation
-        record, is_new = self._take_up(place / RUN_FILE, settings, files, decisions or {}, unused)
+        record, is_new = self._take_up(place / RUN_FILE, settings, files, decisions or {})
         digests: Mapping[str, str] = {}
         if prepare is not None:
             try:
@@ -159,14 +165,13 @@ class RunFolder(ExitStack):
         settings: Mapping[str, Any],
         files: Sequence[str | Path],
         decisions: Mapping[str, Decision],
-        unused: Collection[str],
     ) -> tuple[dict[str, Any], bool]:
         """The record of the run, and whether it is new; another run there is an error, or replaced."""
         record: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
         is_new, changes, known = not run_file.is_file(), "", dict[str, Any]()
         if not is_new:
             earlier, known = _read_record(run_file)
-            changes = _changed_settings(earlier, record, unused) or _other_files(known, set(map(str, files)))
+            changes = _changed_settings(earlier, record) or _other_files(known, set(map(str, files)))
         other = _WITH_OTHER_SETTINGS
         if not changes:
             states = _file_states(files, known)
@@ -191,9 +196,7 @@ class RunFolder(ExitStack):
 _REMOVED = {"relations": ["qq", "kk", "vv"]}
 
 
-def state_of_run(
-    path: str | Path, settings: Mapping[str, Any], overwrite: bool = False, unused: Collection[str] = ()
-) -> str:
+def state_of_run(path: str | Path, settings: Mapping[str, Any], overwrite: bool = False) -> str:
     """What a run would be in its folder: "new", "continued" or "replaced"; a ValueError if it could not be there."""
     folder = Path(path)
     is_run = (folder / RUN_FILE).is_file()
@@ -201,7 +204,7 @@ def state_of_run(
         check_output_folder(folder, RUN_FOLDER if is_run else (), overwrite)
         return "replaced" if is_run else "new"
     earlier, _ = _read_record(folder / RUN_FILE)
-    if changes := _changed_settings(earlier, json.loads(json.dumps(settings)), unused):
+    if changes := _changed_settings(earlier, json.loads(json.dumps(settings))):
         raise _other_run_error(folder, changes)
     return "continued"
 
@@ -224,10 +227,10 @@ def _other_run_error(folder: Path, changes: str, other: str = _WITH_OTHER_SETTIN
     return SettingError.worded(template, folder, other, changes)
 
 
-def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any], unused: Collection[str]) -> str:
+def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Name what differs; first what both record, for it decides what else is recorded."""
     earlier = {name: value for name, value in earlier.items() if name in current or value != _REMOVED.get(name)}
-    names = [name for name in {*earlier, *current} - {*unused} if earlier.get(name) != current.get(name)]
+    names = [name for name in {*earlier, *current} if earlier.get(name) != current.get(name)]
     names.sort(key=lambda name: (name not in earlier or name not in current, name))
     return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)
 

@@ -19,9 +19,9 @@ from transformers import pipeline
 from ..conversion import export_openvino
 from ..conversion.key_map import head_of_class
 from ..conversion.model_folder import open_model_folder
-from ..files.machine import bfloat16_features, torch_threads
+from ..files.machine import bfloat16_features
 from ..files.output import output_to, write_text
-from ..files.processes import no_warnings, own_process
+from ..files.processes import no_warnings, own_process, torch_threads
 from ..files.progress import progress_bar, without_loading_bars
 from ..files.text import PAIR_SEPARATOR
 from ..finetuning.data import DataRow, rows_of, text_columns

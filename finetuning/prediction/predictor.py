@@ -18,9 +18,9 @@ from transformers import PreTrainedTokenizerBase
 from ...files.checkpoint import OPENVINO_FILE, Checkpoint
 from ...files.errors import SettingError
 from ...files.loading import load_tokenizer
-from ...files.machine import torch_threads
 from ...files.options import options_of
 from ...files.output import write_json, write_lines
+from ...files.processes import torch_threads
 from ...files.settings import build
 from ...files.source import Source, check_kept_columns, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
@@ -89,11 +89,8 @@ class FinetunedModel(NamedTuple):
         return metrics, predictions
 
 
-def _encoder_of(checkpoint: Checkpoint) -> Checkpoint:
-    """The model that reads the texts: the encoder of a tagger on features, otherwise the model itself."""
-    config = checkpoint.config
-    if not isinstance(config, FeatureTaggerConfig):
-        return checkpoint
+def _encoder_of(checkpoint: Checkpoint, config: FeatureTaggerConfig) -> Checkpoint:
+    """The encoder whose features a tagger reads."""
     try:
         return Checkpoint(config.encoder).check()
     except OSError as error:
@@ -114,8 +111,9 @@ def load_finetuned_model(
     in_openvino = runs_in_openvino(checkpoint, engine, dtype, device)
     if checkpoint.path.is_dir() and not in_openvino:
         checkpoint.check_folder()  # a graph may be all that it has
-    encoder, config = _encoder_of(checkpoint), checkpoint.config
-    if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
+    encoder, config = checkpoint, checkpoint.config
+    if isinstance(config, FeatureTaggerConfig):  # its encoder completes the task, too
+        encoder = _encoder_of(checkpoint, config)
         task = feature_task(task, config.features, encoder.name, config.lstm_size, str(device))
     tokenizer = load_tokenizer(encoder)
     load_graph = partial(OpenVinoModel, dtype=dtype) if in_openvino else None
@@ -156,7 +154,9 @@ def tag_words(
     if not sentences:
         return []
     checkpoint = Checkpoint(tagger).check()
-    task = fitted_to_model(TASKS["tagging"], _encoder_of(checkpoint).config)
+    config = checkpoint.config
+    encoder = _encoder_of(checkpoint, config).config if isinstance(config, FeatureTaggerConfig) else config
+    task = fitted_to_model(TASKS["tagging"], encoder)
     task = task if max_length is None else replace(task, max_length=max_length)
     finetuned = load_finetuned_model(task, checkpoint)
     return tag(finetuned.task, sentences, finetuned.model, finetuned.labels, finetuned.tokenizer)  # type: ignore[arg-type]

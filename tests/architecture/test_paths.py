@@ -62,9 +62,9 @@ def entered_by(command: list[str]) -> Counter[str]:
     [
         # A tenth of them, and a reading of config.json, checks flags and files before libraries are imported.
         # Format and target of texts are two files, settings two, because they load no library.
-        ("predict MODEL DATA --output OUT.csv --use_cpu", 212, 36, 3),
+        ("predict MODEL DATA --output OUT.csv --use_cpu", 206, 35, 3),
         # Config.json is opened once more to sync it.
-        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 466, 53, 3),
+        (f"pretrain --text TEXT --output_dir OUT {PRETRAIN}", 460, 53, 3),
     ],
     ids=lambda value: value.split()[0] if isinstance(value, str) else None,
 )

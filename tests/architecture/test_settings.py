@@ -12,7 +12,7 @@ from mybert.files.settings import Part, Parts
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import PretrainPlan
 
-MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 12
+MAX_FIELDS, MAX_PARENTS, MAX_RULES = 25, 3, 11
 ROOTS = [command.load_settings() for command in cli.COMMANDS.values()]
 
 

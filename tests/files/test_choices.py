@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from mybert.files.choices import choice, choices_of, superseded, without_effect
+from mybert.files.choices import choice, choices_of, superseded
 from mybert.files.options import option, options_of
 from mybert.files.settings import Parts, assemble, build, flat
 
@@ -90,11 +90,6 @@ def test_build_option_of_another_alternative_is_an_error(given, message):
     with pytest.raises(ValueError) as error:
         build(Run, given)
     assert str(error.value) == message
-
-
-def test_without_effect_names_what_would_be_an_error():
-    assert without_effect(build(Run, {"approach": "probe"})) == {"steps"}
-    assert without_effect(build(Run, {"rate": 0.1})) == set()
 
 
 def test_build_unknown_option_is_an_error_with_the_nearest():

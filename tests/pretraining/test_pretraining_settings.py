@@ -134,23 +134,15 @@ def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
 @pytest.mark.parametrize(
     ("settings", "unused"),
     [
-        ({"max_steps": 2}, {"row_length": 64}),
-        ({"max_steps": 2, "text": [], "token_store": "store"}, {"clean": ["html"], "document_end": "file"}),
+        ({}, {"row_length": 64}),
+        ({"text": [], "token_store": "store"}, {"clean": ["html"], "document_end": "file"}),
+        ({"text": [], "token_store": "store"}, {"filter": ["duplicates"]}),
     ],
 )
-def test_a_run_of_an_earlier_version_with_settings_without_effect_goes_on(
-    tmp_path, arguments, store, tokenizer_folder, settings, unused
-):
-    if "token_store" in settings:
-        settings = settings | {"token_store": str(store.path), "tokenizer": tokenizer_folder}
+def test_settings_without_effect_are_errors(arguments, settings, unused):
     with pytest.raises(SettingError) as error:
         arguments(**settings, **unused)
     assert set(error.value.options) & set(unused)
-    metrics = pretrain(arguments(**settings))
-    record = tmp_path / "out" / "run.json"
-    record.write_text(json.dumps(json.loads(record.read_text()) | unused))
-    assert pretrain(arguments(**settings, dry_run=True))["output"]["state"] == "continued"
-    assert pretrain(arguments(**settings))["eval_loss"] == metrics["eval_loss"]
 
 
 def test_a_run_too_short_for_curves(tmp_path, arguments):

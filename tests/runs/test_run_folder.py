@@ -426,17 +426,6 @@ def test_a_finished_run_outlives_every_mistake(tmp_path):
     assert names(tmp_path) == {"run.json", "model.safetensors"}
 
 
-def test_begin_continues_a_run_that_differs_in_unused_settings(tmp_path):
-    run, other = tmp_path / "out", SETTINGS | {"row_length": 64}
-    begin(run, other)
-    with pytest.raises(ValueError, match="What differs: row_length was 64, is None"):
-        begin(run, SETTINGS)
-    begin(run, SETTINGS, unused={"row_length"})
-    assert state_of_run(run, SETTINGS, unused={"row_length"}) == "continued"
-    with pytest.raises(ValueError, match="What differs: seed was 1, is 2"):
-        begin(run, SETTINGS | {"seed": 2}, unused={"row_length"})
-
-
 def test_begin_continues_a_run_with_removed_settings_at_their_defaults(tmp_path):
     """With other values, their computations are gone."""
     run = tmp_path / "out"
