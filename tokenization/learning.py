@@ -158,7 +158,7 @@ class VocabularyReport:
 
 
 def learn_vocabulary(
-    blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
+    blocks: Iterator[str], settings: VocabularySettings, show_progress: bool
 ) -> tuple[list[str], VocabularyReport]:
     """Learn pieces, in the order of their ids, from text in blocks of whole lines; see `train_wordpiece`."""
     start = time.perf_counter()

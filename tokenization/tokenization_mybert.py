@@ -343,9 +343,7 @@ def train_wordpiece(
     return learn_tokenizer(read_source(files_or_iterator, texts, chosen.reading), chosen, show_progress)
 
 
-def learn_tokenizer(
-    blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
-) -> MyBertTokenizer:
+def learn_tokenizer(blocks: Iterator[str], settings: VocabularySettings, show_progress: bool) -> MyBertTokenizer:
     """`train_wordpiece` for a settings object and text in blocks of whole lines."""
     pieces, report = learn_vocabulary(blocks, settings, show_progress)
     tokenizer = MyBertTokenizer(pieces, do_lower_case=settings.do_lower_case, strip_accents=settings.strip_accents)

@@ -81,11 +81,11 @@ class TensorInfo:
 
     dtype: str
     shape: tuple[int, ...]
-    shard: int = 0
-    offset: int = 0
-    size: int = 0
-    crc: int = 0
-    slices: tuple[Extents, ...] = field(default=(), repr=False)
+    shard: int
+    offset: int
+    size: int
+    crc: int
+    slices: tuple[Extents, ...] = field(repr=False)
 
 
 class TensorBundle(Mapping[str, np.ndarray]):

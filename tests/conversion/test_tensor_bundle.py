@@ -226,7 +226,7 @@ def test_a_block_ends_with_the_entry_that_fills_it(monkeypatch):
     assert wire.read_sorted_table(content) == entries and wire.read_sorted_table(wire.write_sorted_table([])) == []
 
 
-def build(prefix, tensors, shards=1, endian="<", slices=None):
+def build(prefix, tensors, shards=1, endian="<", slices=None, type_of_whole=1):
     """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, sliced."""
     data = [bytearray() for _ in range(shards)]
     entries = [(b"", wire.field(1, shards) + wire.field(2, int(endian == ">")) + wire.field(3, b"\x08\x01"))]
@@ -251,7 +251,7 @@ def build(prefix, tensors, shards=1, endian="<", slices=None):
     for number, (name, array) in enumerate(tensors.items()):
         entries.append((name.encode(), store(np.asarray(array, np.float32), number % shards)))
     for name, (array, extents) in (slices or {}).items():
-        entries.append((name.encode(), entry(1, array.shape, extents=extents)))
+        entries.append((name.encode(), entry(type_of_whole, array.shape, extents=extents)))
         for extent in extents:
             place = tuple(slice(start, None if n < 0 else start + n) for start, n in extent)
             entries.append((slice_key(name, extent), store(array[place], 0)))
@@ -333,6 +333,13 @@ def test_partitions_that_do_not_tile(tmp_path, extents, message):
     array = np.arange(12, dtype=np.float32).reshape(4, 3)
     build(tmp_path / "m", {}, slices={"part": (array, extents)})
     with pytest.raises(ValueError, match=message):
+        read_tensor_bundle(tmp_path / "m")["part"]
+
+
+def test_partitions_of_another_type_than_the_whole_are_an_error(tmp_path):
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    build(tmp_path / "m", {}, slices={"part": (array, (((0, -1), (0, -1)),))}, type_of_whole=2)
+    with pytest.raises(ValueError, match=r"of float64 \(4, 3\) is stored as float32 \(4, 3\)"):
         read_tensor_bundle(tmp_path / "m")["part"]
 
 

@@ -217,8 +217,11 @@ def test_positions_that_begin_behind_the_paddings_number(
 
 
 def test_a_benchmarks_folder_without_its_files(tmp_path, short_run):
-    (tmp_path / "readme.txt").write_text("")
-    with pytest.raises(ValueError, match=r"has no train.tsv; it holds readme.txt"):
+    with pytest.raises(ValueError, match=r"has no train.tsv; it holds nothing"):
+        short_run(task="rte", data_dir=str(tmp_path))
+    for number in range(9):
+        (tmp_path / f"{number}.txt").write_text("")
+    with pytest.raises(ValueError, match=rf"; it holds {', '.join(f'{number}.txt' for number in range(8))}\."):
         short_run(task="rte", data_dir=str(tmp_path))
     with pytest.raises(ValueError, match="has no benchmark files to look for in data_dir; use train_file"):
         short_run(task="classification", data_dir=str(tmp_path))

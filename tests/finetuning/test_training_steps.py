@@ -222,6 +222,7 @@ def test_batches_of_training_hold_the_indices_of_their_tokens(tmp_path, pretrain
         ({}, 100, (1, 12, 3, 32)),  # three epochs of four batches
         ({"gradient_accumulation_steps": 3}, 100, (1, 6, 3, 96)),
         ({"max_steps": 5}, 100, (1, 5, 5 / 4, 32)),
+        ({"max_steps": 1}, 100, (1, 1, 1 / 4, 32)),
         ({"num_train_epochs": 0.6, "per_device_train_batch_size": 10}, 101, (1, 7, 7 / 11, 10)),
         ({"num_train_epochs": 1}, 1, (1, 1, 1, 32)),
         ({"folds": 4}, 100, (5, 12, 3, 32)),  # the last one on all data

@@ -35,6 +35,12 @@ def test_paired_bootstrap_gives_the_quantiles_of_resampled_rows(settings, tail):
     assert paired_bootstrap(*metrics[::-1], 80, 500, seed=7)["accuracy"]["p"] == found["p"]
 
 
+def test_paired_bootstrap_compares_metrics_that_both_systems_have():
+    _, (first, second) = systems()
+    found = paired_bootstrap(lambda weights: first(weights) | {"more": np.ones(len(weights))}, second, 80, resamples=5)
+    assert found.keys() == {"accuracy"}
+
+
 def test_paired_bootstrap_of_equal_systems_has_p_1():
     _, (first, _) = systems()
     found = paired_bootstrap(first, first, 80, resamples=50)["accuracy"]

@@ -103,7 +103,7 @@ def test_words_are_chosen_as_by_google():
 
 
 def test_spans_have_the_lengths_of_spanbert():
-    """Measured where nothing interferes: long text, few predictions, the first span of each sequence."""
+    """Measured where nothing interferes: long text, few predictions."""
     generator = np.random.default_rng(0)
     ids = np.concatenate([[2], np.arange(5, 600), [3]])
     counts = np.zeros(11)
@@ -113,11 +113,17 @@ def test_spans_have_the_lengths_of_spanbert():
         positions = np.flatnonzero(labels != -100)
         runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
         assert len(positions) == 10
-        if len(runs) == 1:
-            counts[10] += 1
+        counts += np.bincount([len(run) for run in runs], minlength=11)
     # A first span of 10 words, or two that touch (one of 595 places each): 0.0336 of truncated geometric lengths
     expected = 0.2 * 0.8**9 / (1 - 0.8**10)
     assert counts[10] / 8000 == pytest.approx(expected, abs=0.009)
+    drawn, shares = np.zeros(11), 0.8 ** np.arange(1, 11)
+    for _ in range(8000):
+        ends = np.cumsum(generator.choice(np.arange(1, 11), 10, p=shares / shares.sum())).clip(max=10)
+        drawn += np.bincount(np.diff(ends, prepend=0), minlength=11)
+    drawn[0] = 0
+    # about 24,000 spans of each: four standard errors of a difference, and spans that touch
+    assert counts / counts.sum() == pytest.approx(drawn / drawn.sum(), abs=0.02)
 
 
 @pytest.mark.parametrize("unit", ["word", "span"])
@@ -148,6 +154,14 @@ def test_spans_end_at_special_tokens():
     rates = MaskingRates(mlm_probability=1.0, masking_unit="span", mask_replace_prob=0.5, random_replace_prob=0.0)
     differ = sum(np.diff((mask(ids, rates, generator)[0] == 4)[[1, 3]])[0] for _ in range(2000))
     assert differ == pytest.approx(1000, abs=100)  # standard deviation 22
+
+
+@pytest.mark.parametrize(("unit", "differ"), [("word", 1000), ("span", 0)])
+def test_pieces_of_a_word_are_masked_or_kept_one_by_one_those_of_a_span_together(unit, differ):
+    generator, ids = np.random.default_rng(0), np.array([2, 10, 600, 3])
+    rates = MaskingRates(mlm_probability=1.0, masking_unit=unit, mask_replace_prob=0.5, random_replace_prob=0.0)
+    found = sum(np.diff((mask(ids, rates, generator, ids >= 600)[0] == 4)[[1, 2]])[0] for _ in range(2000))
+    assert found == pytest.approx(differ, abs=100)  # standard deviation 22
 
 
 @pytest.fixture(scope="module")

@@ -359,6 +359,14 @@ def test_held_out_documents_are_never_seen(store, documents):
     assert seen == set(chosen)
 
 
+def test_dataset_arguments_by_name(store):
+    ids = {"cls_token_id": 2, "sep_token_id": 3}
+    found, seeded = PretrainingDataset(store=store, **ids), PretrainingDataset(store, seed=0, **ids)
+    np.testing.assert_equal([found[0], found[1]], [seeded[0], seeded[1]])
+    with pytest.raises(TypeError):
+        PretrainingDataset(store, 2, 3)
+
+
 def test_truncation_takes_from_the_longer_one_at_both_ends():
     generator = np.random.default_rng(0)
     fronts = []
@@ -387,6 +395,9 @@ def test_truncation_is_googles_loop():
                 eb -= 1
         a, b = truncate_pair(slice(0, int(la)), slice(0, int(lb)), most, generator)
         assert (a.stop - a.start, b.stop - b.start) == (ea, eb)
+        assert min(a.start, b.start) >= 0
+        assert a.stop <= la
+        assert b.stop <= lb
 
 
 @pytest.mark.parametrize(

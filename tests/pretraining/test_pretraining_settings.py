@@ -57,6 +57,7 @@ def test_a_model_goes_on_learning(tmp_path, arguments, user_error):
     pretrain(arguments("ltr", model=first, objective="ltr", dropout=0.0))
     config = MyBertForMaskedLM.from_pretrained(tmp_path / "ltr").config
     assert (config.is_decoder, config.hidden_dropout_prob, config.hidden_size) == (True, 0.0, 16)
+    assert config.intermediate_size == 64
     with user_error("--max_length"):
         pretrain(arguments("long", model=first, max_length=513))
     with pytest.raises(ValueError, match="a model continues with the tokenizer it was trained with"):
@@ -210,6 +211,8 @@ def test_a_pipe_is_refused(tmp_path, arguments):
 
 
 def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
+    monkeypatch.setattr(TrainingArguments, "n_gpu", 1)
+    arguments(pack=True)
     monkeypatch.setattr(TrainingArguments, "n_gpu", 2)
     arguments()
     with pytest.raises(ValueError, match=r"pack is set and 2 GPUs share one process, .* torchrun or accelerate"):

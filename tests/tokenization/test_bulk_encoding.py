@@ -113,6 +113,13 @@ def test_memo_grows(tokenizers):
     assert encoder._encoder._remembered == sum(map(len, " ".join(texts).split()))  # each word was cached once
 
 
+def test_words_of_an_equal_half_share_slots(tokenizers):
+    """Words are compared by 8 bytes at a time."""
+    tokenizer, _ = tokenizers[True]
+    texts = [f"{before:04}{'x' * 4}{after:04}" for before in (0, 1) for after in range(1500)]
+    check(BulkEncoder(tokenizer), tokenizer, [" ".join(texts), *(text[4:] + text[:4] for text in texts)])
+
+
 def test_processes(tokenizers, hostile_strings, monkeypatch):
     monkeypatch.setattr("mybert.tokenization.bulk_encoding._SLICE_CHARACTERS", 5000)
     tokenizer, _ = tokenizers[True]

@@ -1,5 +1,6 @@
 """New pieces for an existing vocabulary: their saving and their ids; words are split by BERT's rule."""
 
+import inspect
 import random
 from collections import Counter
 
@@ -48,6 +49,12 @@ def test_extend_vocabulary_counts_what_a_new_piece_splits_differently(letters):
     assert list(extend_vocabulary(letters, words, 3, min_frequency=5).spellings) == ["dac", "##db", "aaaa"]
 
 
+def test_a_new_piece_occurs_often_enough(letters):
+    """Of one that saves three tokens each time, its count decides."""
+    found = [extend_vocabulary(letters, Counter({"bbbb": count}), 3, min_frequency=5).spellings for count in (4, 5)]
+    assert list(map(list, found)) == [[], ["bbbb"]]
+
+
 def test_without_appending_there_are_as_many_as_entries_are_free(letters):
     words = Counter({"abcd": 10, "abcda": 6, "bbbb": 7})
     extension = extend_vocabulary(letters, words, 9, append=False)
@@ -94,6 +101,7 @@ def test_every_piece_saves_tokens_and_the_order_of_words_does_not_matter(letters
 
 
 def test_words_are_those_of_the_tokenizer(letters):
+    assert inspect.signature(count_corpus_words).parameters["show_progress"].default is True
     documents = [["Ab, CD!", "ab"], ["É ab"]]
     assert count_corpus_words(documents, letters, 1, False) == Counter({"ab": 3, "cd": 1, ",": 1, "!": 1, "e": 1})
 

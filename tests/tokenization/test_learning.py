@@ -135,6 +135,11 @@ class TestVocabulary:
         ):
             train(corpus(), 20, vocab_layout="compact")
 
+    def test_an_alphabet_that_fills_the_vocabulary(self):
+        assert len(train(["ab ba"], 9, vocab_layout="compact")) == 9
+        with pytest.raises(ValueError, match="need 9; raise it"):
+            train(["ab ba"], 8, vocab_layout="compact")
+
     def test_character_coverage(self):
         text = ["a" * 60 + " " + "b" * 30 + " c c c c c d d d e e"]
         for coverage, kept in ((1.0, "abcde"), (0.98, "abcd"), (0.95, "abc"), (0.9, "ab"), (0.5, "a")):
