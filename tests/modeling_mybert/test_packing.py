@@ -436,6 +436,8 @@ def test_flattened_input_under_compilation(heads, sequences):
         torch.testing.assert_close(compiled(**batch).last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
         batch["cu_seq_lens_q"] = torch.tensor([0, *LENGTHS]).cumsum(0).int()  # the pooled output needs the boundaries
         torch.testing.assert_close(compiled(**batch).pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
+        found = compiled(**batch, attention_mask=torch.ones_like(batch["input_ids"]))  # which keeps none apart
+        torch.testing.assert_close(found.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
 
 
 def test_positions_with_a_mask_are_positions_only(heads, agree):

@@ -74,7 +74,7 @@ TESTS = {  # module -> the most direct of the tests in its folder
     "conversion/key_map.py": "google_checkpoints transformers_bert google_export",
     "conversion/tensorflow/*.py": "tensor_bundle hostile_files google_checkpoints",
     "runs/optimizers.py": "optimizers",
-    "finetuning/training/plan.py": "contrastive learning_rates training_steps finetune evaluation mistakes",
+    "finetuning/training/plan.py": "contrastive learning_rates training_steps finetune evaluation mistakes samples",
     "finetuning/tasks/losses.py": "contrastive distillation samples long_texts rare_labels",
     "files/settings.py": "choices options",
     "files/choices.py": "choices",
