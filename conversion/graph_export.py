@@ -36,7 +36,7 @@ from ..files.text import PAIR_SEPARATOR
 from ..modeling_mybert import MyBertForSequenceClassification, MyBertPreTrainedModel, flat_indices
 from ..modeling_mybert.inputs_mybert import unmask_empty_rows
 from ..pipelines.batching import pad_rows, run_sorted
-from ..pipelines.openvino_model import WEIGHTS_RECORD, OpenVinoModel, import_openvino
+from ..pipelines.openvino_model import WEIGHTS_RECORD, OpenVinoModel, import_openvino, read_graph
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .key_map import HEADS
@@ -373,10 +373,11 @@ def digest_in_graph(path: Path) -> str | None:
 
     Raises:
         ImportError: If the runtime of the graph is not installed.
+        ValueError: If it cannot read the graph.
     """
     if path.suffix == ".onnx":
         return OnnxModel(path).digest
-    graph = import_openvino().Core().read_model(path)
+    graph = read_graph(path)
     return str(graph.get_rt_info([*WEIGHTS_RECORD]).value) if graph.has_rt_info([*WEIGHTS_RECORD]) else None
 
 
@@ -429,7 +430,13 @@ class OnnxModel:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3  # errors
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        try:
+            self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except MemoryError:
+            raise
+        except Exception as error:  # those of ONNX Runtime have no class in common
+            raise ValueError(f"{path} is no graph that ONNX Runtime can read ({error}).") from error
+        self.inputs = {taken.name for taken in self._session.get_inputs()}
         self.digest: str | None = self._session.get_modelmeta().custom_metadata_map.get(DIGEST)
 
     def __call__(self, **batch: torch.Tensor) -> ModelOutput:

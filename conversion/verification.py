@@ -345,6 +345,8 @@ def compare_outputs(
         with torch.no_grad():
             expected = model(**batch)
         outputs = run(**batch)
+        if missing := expected.keys() - outputs.keys():
+            raise ValueError(f"{file} has no output {min(missing)}")
         for name, right in expected.items():
             found = torch.as_tensor(outputs[name])
             if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # ignore padding

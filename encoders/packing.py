@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 from transformers.utils.import_utils import is_tracing
 
+from ..files.loading import longest_sequence
 from ..modeling_mybert.attention_mybert import supports_varlen
 from ..modeling_mybert.batch_mybert import Batch, pack_batch
 from ..modeling_mybert.hooks_mybert import (
@@ -201,7 +202,8 @@ def _may_pack(encoder: Any, words: Any, arguments: dict[str, Any]) -> bool:
     ):
         return False
     shape = words.shape[:2]
-    if shape[1] > config.max_position_embeddings:  # an error, which rows of less tokens would not raise
+    longest = longest_sequence(config)
+    if longest is not None and shape[1] > longest:  # an error, which rows of less tokens would not raise
         return False
     for name in ("token_type_ids", "position_ids"):
         ids = arguments.get(name)

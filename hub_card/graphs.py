@@ -12,8 +12,8 @@ from typing import Any
 from ..conversion import export_onnx, export_openvino
 from ..conversion.graph_export import INT8_FILE, ONNX_FILE, OnnxModel, digest_in_graph
 from ..conversion.model_folder import ModelFolder
-from ..conversion.verification import SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
-from ..files.checkpoint import OPENVINO_FILE
+from ..conversion.verification import INPUTS, SHAPES, TOLERANCE, GraphReport, compare_outputs, example_batch
+from ..files.checkpoint import OPENVINO_FILE, refuse_link_outside
 from ..files.errors import SettingError, worded
 from ..pipelines import OpenVinoModel
 from .settings import RUNTIMES, Runtime
@@ -69,15 +69,17 @@ def check_graphs(model_dir: Path, runtimes: Collection[Runtime]) -> Graphs:
     """The graphs for these runtimes in a folder, each of which must give the outputs of the weights next to it.
 
     Raises:
-        ValueError: If one gives others, so that readers would get another model by it.
+        ValueError: If one cannot be read or gives others, so that readers would get another model by it, or a file is
+            a link to somewhere outside of the folder.
         ImportError: If its runtime is not installed.
     """
-    files = {
-        path.relative_to(model_dir).as_posix(): path for runtime in runtimes for path in model_dir.glob(f"{runtime}/*")
-    }
+    paths = [path for runtime in runtimes for path in model_dir.glob(f"{runtime}/*") if path.is_file()]
+    files = {path.relative_to(model_dir).as_posix(): path for path in paths}
     names = [f"onnx/{ONNX_FILE}", f"onnx/{QUANTIZED_FILE}", f"openvino/{OPENVINO_FILE}"]
     if not (names := [name for name in names if name in files]):
         return Graphs()
+    for path in paths:
+        refuse_link_outside(path, model_dir)
     source = ModelFolder(model_dir)
     digest = source.digest()
     for name in names:
@@ -95,7 +97,8 @@ def _compare(source: ModelFolder, path: Path, name: str, advice: str) -> None:
     model, _ = source.load("mybert")
     graph = OnnxModel(path) if path.suffix == ".onnx" else OpenVinoModel(path.parent, model.config)
     try:
-        batches = (example_batch(model.config, source.head, shape) for shape in SHAPES)
+        inputs = [name for name in INPUTS if name in graph.inputs]
+        batches = (example_batch(model.config, source.head, shape, inputs) for shape in SHAPES)
         compare_outputs(model, source.head, name, graph, batches, TOLERANCE)
     except ValueError as error:
         template = "{} is not of the weights next to it, or not float32 ({}): {}."

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,14 @@ def openvino_core() -> Any:
     return import_openvino().Core()
 
 
+def read_graph(path: Path) -> Any:
+    """The graph in a file; a ValueError if it cannot be read."""
+    try:
+        return openvino_core().read_model(path)
+    except RuntimeError:
+        raise ValueError(f"{path} or its .bin file is damaged; convert the model again.") from None
+
+
 class OpenVinoConfig(PreTrainedConfig):
     """The key under which Auto classes list `OpenVinoModel`, so that transformers' pipelines know it."""
 
@@ -102,10 +111,7 @@ class OpenVinoModel(torch.nn.Module):
             raise SettingError.worded(
                 "{dtype} is bfloat16, and this processor has no instructions for it; expected float32."
             )
-        try:
-            graph = core.read_model(path)
-        except RuntimeError:
-            raise ValueError(f"{path} or its .bin file is damaged; convert the model again.") from None
+        graph = read_graph(path)
         if dtype == "int8" and not any(node.get_type_name() == "FakeQuantize" for node in graph.get_ops()):
             raise SettingError.worded(
                 "{dtype} is int8, and the weights in {} are float32; `{}` writes int8.", path, _TO_INT8.format("MODEL")
@@ -118,7 +124,7 @@ class OpenVinoModel(torch.nn.Module):
         compiled = core.compile_model(graph, "CPU", settings)
         self._request, self._lock = compiled.create_infer_request(), threading.Lock()
         self._has_choices = len(graph.input("input_ids").partial_shape) == 3
-        self._inputs = {port.get_any_name() for port in graph.inputs}
+        self.inputs = {port.get_any_name() for port in graph.inputs}
         # A graph of another tool, or type, has one sequence in a row.
         self._packs = self.config.model_type in BERT_TYPES and graph.has_rt_info([*WEIGHTS_RECORD])
         sizes = {"type_vocab_size": getattr(self.config, "type_vocab_size", 1), "vocab_size": self.config.vocab_size}
@@ -225,7 +231,7 @@ class OpenVinoModel(torch.nn.Module):
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
         if self._has_choices:
             arrays = {name: array[None] for name, array in arrays.items()}
-        arrays = {name: array for name, array in arrays.items() if name in self._inputs}
+        arrays = {name: array for name, array in arrays.items() if name in self.inputs}
         with self._lock:  # one request holds the inputs and outputs of one call; its results are copies
             results = self._request.infer(arrays)
         found = {output.get_any_name(): values for output, values in results.items()}

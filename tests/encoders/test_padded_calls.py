@@ -231,11 +231,12 @@ def test_speed_up_encoder_and_decoder_give_stock_logits(packed):
 
 
 @pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
-def test_speed_up_rows_longer_than_the_positions_give_the_stock_error(encoder_type, pair):
+@pytest.mark.parametrize(("width", "padding"), [(50, 1), (39, 7)])  # of 40 positions RoBERTa reads 38 tokens
+def test_speed_up_rows_longer_than_the_positions_give_the_stock_error(encoder_type, pair, width, padding):
     models = pair(encoder_type, "Model")
-    mask = torch.ones(2, 50, dtype=torch.long)
+    mask = torch.ones(2, width, dtype=torch.long)
     mask[:, 20:] = 0
-    batch = {"input_ids": torch.full((2, 50), 7) * mask + 1 - mask, "attention_mask": mask}
+    batch = {"input_ids": torch.full((2, width), 7) * mask + padding * (1 - mask), "attention_mask": mask}
     errors = []
     for model in (models.stock, models.fast):
         try:

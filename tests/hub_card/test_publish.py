@@ -202,6 +202,46 @@ def test_write_publishable_replaces_the_graphs_of_an_earlier_call(model_dir, tmp
     assert not (folder / "onnx").exists() and not (folder / "openvino").exists()
 
 
+def test_nothing_next_to_a_graph_leaves_through_a_link(model_dir, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (model_dir / "onnx").mkdir()
+    (model_dir / "onnx" / "model.onnx").write_bytes(b"")
+    (model_dir / "onnx" / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"onnx/notes\.txt is a link that leads out of"):
+        write_publishable(model_dir, tmp_path / "out", REPO)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        ("onnxruntime", "onnx/model.onnx", r"model\.onnx is no graph that ONNX Runtime can read"),
+        ("openvino", "openvino/openvino_model.xml", r"openvino_model\.xml or its \.bin file is damaged"),
+    ],
+)
+def test_publish_a_damaged_graph_is_an_error(model_dir, tmp_path, module, name, message):
+    pytest.importorskip(module)
+    (model_dir / name).parent.mkdir()
+    (model_dir / name).write_bytes(b"<broken")
+    with pytest.raises(ValueError, match=message):
+        write_publishable(model_dir, tmp_path / "out", REPO)
+
+
+@pytest.mark.parametrize(("output", "message"), [("states", "has no output logits"), ("logits", "has shape")])
+def test_publish_a_graph_of_another_tool_with_other_inputs_and_outputs(model_dir, tmp_path, output, message):
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    ids = onnx.helper.make_tensor_value_info("input_ids", onnx.TensorProto.INT64, ["b", "l"])
+    states = onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, ["b", "l"])
+    cast = onnx.helper.make_node("Cast", ["input_ids"], [output], to=onnx.TensorProto.FLOAT)
+    versions = [onnx.helper.make_opsetid("", 18)]
+    graph = onnx.helper.make_graph([cast], "graph", [ids], [states])
+    (model_dir / "onnx" / "folder").mkdir(parents=True)  # is left out
+    onnx.save(onnx.helper.make_model(graph, opset_imports=versions, ir_version=8), model_dir / "onnx" / "model.onnx")
+    with pytest.raises(ValueError, match=rf"not of the weights next to it, or not float32 \(.*{message}.*delete"):
+        write_publishable(model_dir, tmp_path / "out", REPO)
+
+
 @pytest.mark.slow
 def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hub):
     for module in ("onnxruntime", "onnxscript", "openvino", "nncf"):

@@ -57,7 +57,7 @@ def model_of_graph(packs):
     model = OpenVinoModel.__new__(OpenVinoModel)
     torch.nn.Module.__init__(model)
     model.config, model._logits, model._has_choices = MyBertConfig(max_position_embeddings=8), "", False
-    model._packs, model._limits, model._inputs = packs, model.config, {"input_ids", "attention_mask", "token_type_ids"}
+    model._packs, model._limits, model.inputs = packs, model.config, {"input_ids", "attention_mask", "token_type_ids"}
     model._of_tokens, model._request = {"last_hidden_state": True, "logits": False}, Graph()
     model._lock = threading.Lock()
     return model
