@@ -80,7 +80,8 @@ def _add_metadata(card: Path, arguments: CardSettings, open_output: Callable[...
     for name, value in added.items():
         if isinstance(value, list):
             there = metadata.get(name) or []
-            added[name] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *value]))
+            there = there if isinstance(there, list) else [there]
+            added[name] = [*there, *(each for each in dict.fromkeys(value) if each not in there)]
     temporary = open_output(card, overwrite=True)
     shutil.copyfile(card, temporary)
     metadata_save(temporary, metadata | added)

@@ -153,10 +153,10 @@ def test_card_command_writes_given_facts_to_the_card(copy_of, tmp_path):
 
 def test_card_command_adds_to_lists_and_keeps_norwegian(copy_of):
     folder = copy_of("MyBertForSequenceClassification")
-    (folder / "README.md").write_text("---\nlanguage: no\ndatasets: [glue]\ntags: x\n---\n\n# mine\n")
-    assert main(["card", str(folder), "--datasets", "conll2003", "--tags", "y"]) == 0
+    (folder / "README.md").write_text("---\nlanguage: no\ndatasets: [glue]\ntags: [x, {a: b}]\n---\n\n# mine\n")
+    assert main(["card", str(folder), "--datasets", "conll2003", "--tags", "x", "y"]) == 0
     data = ModelCard(read_card(folder)).data
-    assert (data.language, data.datasets, data.tags) == ("no", ["glue", "conll2003"], ["x", "y"])
+    assert (data.language, data.datasets, data.tags) == ("no", ["glue", "conll2003"], ["x", {"a": "b"}, "y"])
     assert main(["card", str(folder), "--languages", "en"]) == 0
     assert ModelCard(read_card(folder)).data.language == ["no", "en"]
 
