@@ -346,7 +346,7 @@ def _upload(
             create_pr=upload.create_pr,
         )
     except RevisionNotFoundError as error:
-        raise ValueError(f"{repo_id} has no revision {revision!r}.") from error
+        raise ValueError(f"{repo_id} has no revision {revision or branch!r}.") from error
     except OSError:  # includes the Hub's refusals, which quote its message
         raise
     except (HTTPError, RuntimeError) as error:

@@ -352,8 +352,9 @@ def test_branch_revision_and_pull_request(client, hub, model_dir):
 
     with pytest.raises(ValueError, match="neither branch nor revision"):
         publish(model_dir, REPO, create_pr=True, branch="v4")
-    with pytest.raises(ValueError, match="owner/tiny has no revision 'refs/pr/7'"):
-        publish(model_dir, REPO, revision="refs/pr/7")
+    for place in ("revision", "branch"):
+        with pytest.raises(ValueError, match="owner/tiny has no revision 'refs/pr/7'"):
+            publish(model_dir, REPO, **{place: "refs/pr/7"})
 
 
 def change_weights(model_dir, head):
