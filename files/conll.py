@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from .text import content_suffix, open_text
+from .text import content_suffix, open_text, text_lines
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def read_conll(
     others: tuple[int, set[str]] | None = None
     left_out: Counter[str] = Counter()
     mark = _separator(path, encoding)
-    for number, line in enumerate(chain(open_text(path, encoding), [""]), start=1):
+    for number, line in enumerate(chain(text_lines(path, encoding), [""]), start=1):
         fields = _fields(line, mark)
         starts_document = fields[:1] == [DOCUMENT_START]
         if is_data and not words and line.startswith("#"):

@@ -30,6 +30,7 @@ from .text import (
     expand_paths,
     is_encoded,
     split_sentences,
+    text_lines,
 )
 
 logger = logging.getLogger(__name__)
@@ -394,7 +395,7 @@ class Corpus:
 
     def _plain_lines(self, source: Source) -> Iterator[str]:
         assert isinstance(source, FileSource)
-        return source.lines(self._settings.encoding)
+        return text_lines(source.path, self._settings.encoding, source.digests)
 
     def _lines_of_rows(self, source: Source, cleaning: "_Cleaning") -> Iterator[str | None]:
         for document in self._documents(source):

@@ -35,6 +35,7 @@ from .text import (
     file_of,
     new_digest,
     open_text,
+    text_lines,
 )
 
 logger = logging.getLogger(__name__)
@@ -114,7 +115,7 @@ class FileSource(Source):
     def __init__(self, path: str | os.PathLike[str], digests: dict[str, str] | None = None) -> None:
         self.path = os.fspath(path)
         self.first_row = 2 if content_suffix(self.path) == SPREADSHEET_SUFFIX else 1
-        self._digests = digests  # gets that of the file when it has been read completely; not for Parquet
+        self.digests = digests  # gets that of the file when it has been read completely; not for Parquet
 
     def __str__(self) -> str:
         return "standard input" if self.path == STDIN else self.path
@@ -127,28 +128,24 @@ class FileSource(Source):
         kind = "line" if content_suffix(self.path) in JSON_SUFFIXES else "row"
         return f"{self}, {kind} {number - 1 + self.first_row}"
 
-    def lines(self, encoding: str = "utf-8") -> Iterator[str]:
-        """Read line by line, see `open_text`."""
-        return open_text(self.path, encoding, self._digests)
-
     def rows(self, reading: Reading = USUAL) -> Iterator[dict[str, Any]]:
         """Read row by row; a file without rows is an error, unless it is new data or a corpus."""
         refuse_address(self.path)
         if self.path == STDIN and reading.as_row:
             # JSON lines if it begins like an object, else plain text.
-            filled, lines = until_filled(self.lines(reading.encoding), 1)
+            filled, lines = until_filled(open_text(self.path, reading.encoding, self.digests), 1)
             if filled and filled[0].lstrip().startswith("{"):
                 return question_rows(str(self), json_rows(str(self), lines))
             return self._text_rows(lines, reading)
         layout = self._layout(reading) if reading.conll else None
         if layout == "sentences":
-            rows = read_table(self.path, replace(reading, columns=reading.names), self._digests)
+            rows = read_table(self.path, replace(reading, columns=reading.names), self.digests)
         elif layout == "columns":
             rows = read_conll(self.path, reading.encoding, names=reading.names)
         elif content_suffix(self.path) in TABLE_SUFFIXES or not reading.as_row:
-            rows = read_table(self.path, reading, self._digests)
+            rows = read_table(self.path, reading, self.digests)
         else:
-            return self._text_rows(self.lines(reading.encoding), reading)
+            return self._text_rows(text_lines(self.path, reading.encoding, self.digests), reading)
         if reading.column:
             return rows
         if (first := next(rows, None)) is None:

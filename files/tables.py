@@ -29,6 +29,7 @@ from .text import (
     content_suffix,
     file_of,
     has_byte_order_mark,
+    is_object,
     open_text,
 )
 
@@ -354,7 +355,7 @@ def until_filled(lines: Iterator[str], count: int) -> tuple[list[str], Iterator[
 def _read_json(path: str, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     """Read lines of objects, or a list of objects in memory, perhaps under `data`, as in SQuAD's files."""
     filled, lines = until_filled(lines, 2)
-    if len(filled) == 2 and _is_object(filled[0]):
+    if len(filled) == 2 and is_object(filled[0]):
         yield from json_rows(path, lines)
         return
     content = parse_json(path, 1, "\n".join(lines))
@@ -371,14 +372,6 @@ def _read_json(path: str, lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             found = f"{where}, entry {number}: a JSON {type(value).__name__}"
             raise ValueError(f"{found}; expected an object (pandas: orient='records').")
         yield value
-
-
-def _is_object(line: str) -> bool:
-    """Whether a line alone is a JSON object."""
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError) as error:  # which are reported when the line is read
-        return not isinstance(error, json.JSONDecodeError)
 
 
 def json_rows(path: str, lines: Iterable[str], column: str | None = None) -> Iterator[dict[str, Any]]:
@@ -508,7 +501,7 @@ ALIKE_COLUMNS = 0.75  # of which another one is suggested, see `Wording`
 
 def shown_columns(row: Mapping[str, Any]) -> str:
     """The names of a row's columns, for messages."""
-    names = names_in(row)
+    names = list(filter(None, names_in(row)))  # an unnamed column cannot be requested
     shown = [repr(name[:LONGEST_NAME]) for name in names[:_MAX_NAMES]]
     return ", ".join(shown) + (", ..." if len(names) > _MAX_NAMES else "")
 
@@ -528,7 +521,7 @@ def _other_task(row: Mapping[str, Any]) -> str:
     names = [str(name) for name in row]
     if {"question", "context"} <= {*names}:
         return worded("[; {task='question_answering'} reads questions with their contexts]")
-    if len(names) > 1 and all(map(_TAG.fullmatch, names[-1].split())):
+    if len(names) > 1 and (tags := names[-1].split()) and all(map(_TAG.fullmatch, tags)):
         return worded("[; {task='ner'} reads words with tags]")
     return ""
 

@@ -9,6 +9,7 @@ import glob
 import gzip
 import hashlib
 import io
+import json
 import logging
 import lzma
 import re
@@ -18,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, nullcontext, suppress
 from functools import partial
-from itertools import islice
+from itertools import islice, tee
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -147,6 +148,24 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
     # offset in the decompressed stream.
     for block in read_blocks(path, encoding, digests=digests):
         yield from block.split("\n")
+
+
+def text_lines(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:
+    """The lines of plain text, see `open_text`; objects of JSON are no text."""
+    lines, head = tee(open_text(path, encoding, digests))
+    first = next(filter(str.strip, head), "")
+    if first.lstrip().startswith("{") and is_object(first):
+        source = "Standard input" if path == STDIN else path
+        raise ValueError(f"{source} holds objects of JSON; expected a file whose name ends in {JSON_SUFFIXES[0]}.")
+    return lines
+
+
+def is_object(line: str) -> bool:
+    """Whether a line alone is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError) as error:  # which are reported when the line is read
+        return not isinstance(error, json.JSONDecodeError)
 
 
 def read_blocks(

@@ -25,6 +25,7 @@ from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 
 logger = logging.getLogger(__name__)
 
+COLLECTIONS = (list, tuple, set, frozenset, Mapping, bytes)  # values that are no text, word or label
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 
 
@@ -70,7 +71,7 @@ class DataRow:
     def text(self, name: str, may_be_empty: bool = False) -> str:
         """The text of a column, which is not empty unless `may_be_empty`."""
         value = self.value(name)
-        if isinstance(value, (list, dict, bytes)):
+        if isinstance(value, COLLECTIONS):
             raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a text")
         text = "" if value is None else str(value)
         if not (text.strip() or may_be_empty):
@@ -89,8 +90,9 @@ class DataRow:
         self.refuse_written_list(name, kind)
         value = self.value(name)
         words = split_words(value) if isinstance(value, str) else value
-        if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
-            raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of words")
+        is_list = isinstance(words, (list, tuple)) and len(words) > 0
+        if not is_list or any(word is None or isinstance(word, COLLECTIONS) for word in words):
+            raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a list of {kind}")
         return [in_one_line(str(word)) for word in words]
 
     def refuse_written_list(self, name: str, kind: CellKind) -> None:
@@ -337,7 +339,11 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
 """The arguments of models that are labels."""
 
-TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as text tables write 1 and 0
+TRUTH = {  # what tables write for yes and no
+    word: is_true
+    for is_true, name in ((False, "false"), (True, "true"))
+    for word in (f"{is_true:d}", name, name.title(), name.upper())
+}
 _WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # transformers' names for unnamed classes
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write integers in a column with missing values
 _INTEGER = re.compile(r"-?\d{1,18}")
@@ -392,7 +398,7 @@ class Labels:
         if set(values) <= by_number.keys() and self.numbers_are_ids:
             return [by_number[value] for value in values]
         if set(self.names) == {"0", "1"} and set(values) <= TRUTH.keys():
-            return [index[TRUTH[value]] for value in values]
+            return [index[f"{TRUTH[value]:d}"] for value in values]
         known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
         sign = joining_sign([*self.names, *unknown])
         hint: str = ""

@@ -199,7 +199,7 @@ def _with_columns(task: Task, columns: SentenceColumns, rows: Sequence[DataRow])
 def _labels(column: str, rows: Sequence[DataRow], is_wanted: bool) -> list[str] | None:
     """The labels 0 and 1 in a column; None if it is not wanted and holds others, or only one of them."""
     found = [label_name(row.value(column)) if row.has(column) else "" for row in rows]
-    labels = [TRUTH.get(label, label) for label in found]
+    labels = [f"{TRUTH[label]:d}" if label in TRUTH else label for label in found]
     if set(labels) == {"0", "1"}:
         return labels
     if is_wanted:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ...files.errors import worded
 from ...files.source import Source
-from ..data import DataRow, label_name, listed, quoted, whole_number
+from ..data import COLLECTIONS, TRUTH, DataRow, label_name, listed, quoted, whole_number
 
 SEPARATORS = (",", ";", "|")  # of several labels in a text column
-_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds
-_COLLECTIONS = (list, tuple, set, frozenset, Mapping, bytes)
 
 
 def one_label(row: DataRow, column: str) -> str:
     """The label in a column."""
     value = row.value(column)
-    if isinstance(value, _COLLECTIONS):
+    if isinstance(value, COLLECTIONS):
         raise row.invalid(
             worded("{!r} as {}; expected one label (several: {task='multilabel'})", str(value)[:40], column)
         )
@@ -28,10 +26,10 @@ def labels_in_columns(row: DataRow, columns: Sequence[str]) -> frozenset[str]:
     """The columns, one for each label, that contain 1."""
     values = {name: label_name(row.value(name)) for name in columns}
     for name, value in values.items():
-        if value not in _INDICATORS:
+        if value not in TRUTH:
             given = quoted(value) if row.has(name) else "an empty value"
             raise row.invalid(f"{given} as {name}; expected 0 or 1")
-    return frozenset(name for name, value in values.items() if _INDICATORS[value])
+    return frozenset(name for name, value in values.items() if TRUTH[value])
 
 
 def labels_in_cells(
@@ -43,14 +41,14 @@ def labels_in_cells(
     the 1s, from 0.
     """
     cells = [_cell(row, column, separator) for row in rows]
-    bits = [cell for cell in cells if cell and _INDICATORS.keys() >= set(cell)]
+    bits = [cell for cell in cells if cell and TRUTH.keys() >= set(cell)]
     widths = {len(cell) for cell in cells if cell}
     # One list alone, [1, 0], might name the labels 1 and 0; not if all do so.
     if len(bits) == sum(map(bool, cells)) and len(widths) == 1 and (width := widths.pop()) > 1:
-        held = [frozenset(str(place) for place, bit in enumerate(cell) if _INDICATORS[bit]) for cell in cells]
+        held = [frozenset(str(place) for place, bit in enumerate(cell) if TRUTH[bit]) for cell in cells]
         return held, width
     for row, cell in zip(rows, cells, strict=True):
-        if len(cell) > len(set(cell)) and _INDICATORS.keys() >= set(cell):
+        if len(cell) > len(set(cell)) and TRUTH.keys() >= set(cell):
             raise row.invalid(
                 worded(
                     "{!r} as {}; expected names of labels, each once, or in all rows 0 and 1 for each label (or a "
@@ -67,13 +65,13 @@ def _cell(row: DataRow, column: str, separator: str | None) -> tuple[str, ...]:
     row.refuse_written_list(column, "labels")
     value = row.value(column)
     names = value if isinstance(value, (list, tuple, set, frozenset)) else [] if value is None else [value]
-    if any(name is None or isinstance(name, _COLLECTIONS) for name in names):
+    if any(name is None or isinstance(name, COLLECTIONS) for name in names):
         raise row.invalid(f"{str(value)[:40]!r} as {column}; expected a list of labels, or a text")
     if any(isinstance(name, float) and not name.is_integer() for name in names):
         raise row.invalid(f"{str(value)[:40]!r} as {column}; expected names of labels, or 0 and 1 for each")
     if isinstance(value, str):
         names = value.split(separator or SEPARATORS[0])
-        if len(names) == 1 and len(digits := value.split()) > 1 and _INDICATORS.keys() >= set(map(label_name, digits)):
+        if len(names) == 1 and len(digits := value.split()) > 1 and TRUTH.keys() >= set(map(label_name, digits)):
             names = digits
     return tuple(filter(None, map(label_name, names)))
 

@@ -24,6 +24,7 @@ from ...files.source import Source
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
 from ..data import (
+    TRUTH,
     DataRow,
     Labels,
     TaskData,
@@ -32,6 +33,7 @@ from ..data import (
     is_written_list,
     label_name,
     one_line_text,
+    quoted,
     rounded,
     whole_number,
 )
@@ -251,7 +253,10 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
 
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
-        if label_name(row.get("is_impossible")) in ("1", "True", "true"):
+        impossible = label_name(row.get("is_impossible")) if row.has("is_impossible") else "0"
+        if impossible not in TRUTH:
+            raise row.invalid(f"{quoted(impossible)} as is_impossible; expected true or false")
+        if TRUTH[impossible]:
             return []
         answers = row.value(self.label_column)
 

@@ -340,7 +340,7 @@ class Words(Task[TaggedSentence, tuple[str, ...]]):
             try:
                 metrics.entity_spans(sorted(found))
             except ValueError as error:
-                raise SettingError.worded("{}: {}; for other tags use {task='tagging'}.", source, error) from None
+                raise SettingError.worded("{}: {} For other tags use {task='tagging'}.", source, error) from None
         parts = [_parts(tag, letters) for tag in found]
         types = {kind for letter, kind in parts if letter in ("B", "I") and kind}
         if {letter for letter, kind in parts if kind in types} >= {"B", "I"}:

@@ -118,7 +118,10 @@ class Format(ABC, Generic[E]):
         for option in self.options:
             if option.endswith(("_column", "_columns")) and (labeled or not option.startswith("label_")):
                 names = getattr(self, option) or ()
-                columns |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+                for name in [names] if isinstance(names, str) else names:
+                    if columns.setdefault(name, option) != option:  # texts would hold the answer
+                        template = f"{{{columns[name]}}} and {{{option}}} are {{!r}}; expected different columns."
+                        raise SettingError.worded(template, name)
         return columns
 
     def infer_columns(self, rows: Sequence[DataRow]) -> Self:

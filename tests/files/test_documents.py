@@ -1,4 +1,5 @@
 import gzip
+import io
 import json
 import lzma
 import sys
@@ -57,6 +58,20 @@ def test_json_lines(tmp_path):
     assert list(read_documents(tmp_path / "a.jsonl", split_sentences=True)) == split
     (tmp_path / "c.ndjson").write_text('{"body": "One."}')
     assert list(read_documents(tmp_path / "c.ndjson", text_column="body")) == [["One."]]
+
+
+def test_objects_of_json_are_no_plain_text(tmp_path, monkeypatch):
+    line = '\n{"text": "One."}\n'
+    for name in ("a.txt", "a", "a.txt.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(line.encode()) if name.endswith(".gz") else line.encode())
+        with pytest.raises(ValueError, match=rf"{name} holds objects of JSON; expected a file .* ends in \.jsonl\."):
+            list(read_documents(tmp_path / name))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(line.encode())))
+    with pytest.raises(ValueError, match="Standard input holds objects of JSON"):
+        list(read_documents("-"))
+    for text in ("{One}", '["One"]', "{"):
+        (tmp_path / "a.txt").write_text(f"{text}\n")
+        assert list(read_documents(tmp_path / "a.txt")) == [[text]]
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.csv.gz", "a.ndjson.gz"])

@@ -74,6 +74,25 @@ def table(tmp_path):
             "choose which to read with --choice_columns NAME.",
         ),
         ("stsb", {"t.tsv": "sentence1\tsentence2\tscore\na\tb\tnan\n"}, "row 1: 'nan' as score; expected a number"),
+        # As Prodigy and doccano write words and tags, and the SMS spam collection its columns.
+        (
+            *("ner", {"t.jsonl": '{"tokens": [{"text": "Ada", "start": 0}], "tags": ["O"]}'}),
+            """t.jsonl, row 1: "[{'text': 'Ada', 'start': 0}]" as tokens; expected a list of words.""",
+        ),
+        (
+            *("ner", {"t.jsonl": '{"tokens": ["Ada"], "tags": [[0, 3, "PER"]]}'}),
+            """t.jsonl, row 1: "[[0, 3, 'PER']]" as tags; expected a list of tags.""",
+        ),
+        (
+            *("classification", {"t.csv": "v1,v2,,\nham,Go until jurong point,,\n"}),
+            "t.csv has no columns 'text' and 'label'; its columns are 'v1', 'v2'; choose which to read with "
+            "--text_column NAME and --label_column NAME.\n",
+        ),
+        ("ner", {"t.txt": '{"tokens": ["Ada"]}\n'}, "t.txt holds objects of JSON; expected a file whose name ends in"),
+        (
+            *("squad_v2", {"t.jsonl": '{"question": "a", "context": "b", "answers": [], "is_impossible": "never"}'}),
+            "t.jsonl, row 1: 'never' as is_impossible; expected true or false.",
+        ),
     ],
 )
 def test_broken_data(tmp_path, pretrained, capsys, task, files, message):
@@ -121,6 +140,12 @@ def test_it_is_said_if_the_last_model_is_kept_and_not_the_best(short_run, table,
         ({"reinitialize_layers": 1, "freeze_layers": 1}, "some would be random and never trained; expected less"),
         ({"dataloader_drop_last": True}, "there are 2 sequences to train on, less than a batch of 32"),
         ({"folds": 3}, "--folds"),
+        ({"text_column": "label"}, "text_column and label_column are 'label'; expected different columns"),
+        ({"text_pair_column": "text"}, "text_column and text_pair_column are 'text'; expected different columns"),
+        (
+            {"task": "multilabel", "label_columns": ["label", "text"]},
+            "text_column and label_columns are 'text'; expected different columns",
+        ),
     ],
 )
 def test_settings_that_the_model_cannot_do(tmp_path, short_run, table, settings, message, user_error):

@@ -366,12 +366,15 @@ def test_read_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
 
 def test_true_and_false_are_one_and_zero():
     labels = Labels(("0", "1"))
-    assert labels.ids(["True", "False", "true"], "dev") == [1, 0, 1]
+    assert labels.ids(["True", "False", "true", "TRUE", "1"], "dev") == [1, 0, 1, 1, 1]
     assert Labels(("False", "True")).ids(["1", "0"], "dev") == [1, 0]
     assert Labels(("1.0", "2.0", "a\tb")).ids(["2", "1.0", "a b"], "dev") == [1, 0, 2]  # as a model from elsewhere
     assert Labels(("1.0", "1")).ids(["1", "1.0"], "dev") == [1, 0]
     with pytest.raises(ValueError, match="dev has the label 'True'; expected one of '0', '1', '2'"):
         Labels(("0", "1", "2")).ids(["True"], "dev")
+    several = replace(TASKS["multilabel"], label_columns=("x", "y"))
+    (example,) = examples_of(several, {"text": "a", "x": "TRUE", "y": "false"})
+    assert example.label == {"x"}
 
 
 # Multiple choice
@@ -527,7 +530,7 @@ def test_tags_that_are_not_of_entities():
     }
     predictions = [sentence.tags for sentence in SENTENCES]
     assert task.measures(predictions, SENTENCES).scores() == TASKS["ner"].measures(predictions, SENTENCES).scores()
-    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; for other tags use task='tagging'"):
+    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*\. For other tags use task='tagging'"):
         TASKS["ner"].labels(sentences, "x")
 
 
@@ -711,7 +714,7 @@ def test_examples_of_answers_in_every_form(answers):
     assert {example.answers for example in examples} == {((36, "fish"),)}
     assert not any(example.moved for example in examples)
     assert [example.id for example in examples] == ["a", "2", "3", "7"]  # without one its row
-    for value, count in ((False, 1), ("False", 1), ("0", 1), (True, 0), ("True", 0), ("1", 0)):
+    for value, count in ((False, 1), ("FALSE", 1), ("0", 1), ("", 1), (None, 1), (True, 0), ("TRUE", 0), ("1", 0)):
         (example,) = examples_of("squad_v2", QUESTION | answers | {"is_impossible": value})
         assert len(example.answers) == count
 
