@@ -13,6 +13,7 @@ from .text import content_suffix, open_text, text_lines
 
 logger = logging.getLogger(__name__)
 
+HEADER_AGAIN = "the names of the columns again, as in joined files; expected them only in the first line"
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 _NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a range of words, or an empty node
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
@@ -34,6 +35,7 @@ def read_conll(
     # GermEval's four columns, tags are those of outer entities. Comments (before a sentence), and CoNLL-U's ranges and
     # empty nodes, are left out.
     words: list[list[str]] = []
+    names_line: list[str] = []  # the fields of the header, if there is one
     header: list[str] = []
     sentences = document = width = 0
     is_conll_u = False
@@ -65,8 +67,10 @@ def read_conll(
         if not width:
             width, is_conll_u = len(fields), len(fields) == 10 and _NODE.fullmatch(fields[0]) is not None
             if is_data and _is_header(fields, names):
-                header = [field.strip() for field in fields]
+                names_line, header = fields, [field.strip() for field in fields]
                 continue
+        if fields == names_line:
+            raise ValueError(f"{path}, line {number}: {HEADER_AGAIN}.")
         # A space may be a word, as in texts that are tagged by character.
         if len(fields) != width or not fields[0] or not all(map(str.strip, fields[1:])):
             raise ValueError(

@@ -16,6 +16,7 @@ from itertools import chain, islice, takewhile, tee, zip_longest
 from pathlib import Path
 from typing import Any
 
+from .conll import HEADER_AGAIN
 from .errors import Wording, abbreviated, first_line, worded
 from .output import write_lines
 from .spreadsheets import openpyxl_for, read_sheet
@@ -114,6 +115,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     else:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header = reading.columns
+    names: list[str] = []  # the fields of the header, if the file has one
     is_first, skipped, empty = True, 0, 0
     following = number + 1  # the first line of the next row
 
@@ -131,11 +133,13 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             if is_first:
                 is_first, empty = False, 0
                 if header is None or not set(header).isdisjoint(fields):
-                    header = _checked_header(path, [name.strip() for name in fields], usual)
+                    names, header = fields, _checked_header(path, [name.strip() for name in fields], usual)
                     if reading.column is not None and reading.column not in header:
                         raise ValueError(lacks_column(path, reading.column, header))
                     continue
             assert header is not None
+            if fields == names and len(names) > 1:  # a column may have its name as a text
+                raise invalid(first, HEADER_AGAIN)
             if len(header) == 1:  # spreadsheets write an empty cell as an empty line, which is no row at the end
                 yield from ({header[0]: ""} for _ in range(empty))
             empty = 0
@@ -450,7 +454,8 @@ def _read_parquet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
 def _read_spreadsheet(path: str, column: str | None) -> Iterator[dict[str, Any]]:
     """Read a sheet whose first row has the names of the columns; a single column is text."""
     rows = read_sheet(path)
-    header = ["" if name is None else str(name).strip() for name in next(rows, [])]
+    names = next(rows, [])
+    header = ["" if name is None else str(name).strip() for name in names]
     refuse_doubled(path, header)
     if column is not None and column not in header:
         raise ValueError(lacks_column(path, column, header))
@@ -458,6 +463,8 @@ def _read_spreadsheet(path: str, column: str | None) -> Iterator[dict[str, Any]]
         if len(row) > len(header):
             what = f"{len(row)} columns; expected {len(header)}, each with a name in row 1"
             raise ValueError(f"{path}, row {number}: {what} ({abbreviated(', '.join(header), 200)}).")
+        if row == names and len(names) > 1:
+            raise ValueError(f"{path}, row {number}: {HEADER_AGAIN}.")
         values = dict(zip_longest(header, row))
         if column is not None:
             values = {column: None if values[column] is None else str(values[column])}

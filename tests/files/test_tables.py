@@ -257,6 +257,10 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.conll", "EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2"),
         ("t.conll", "EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
         ("t.conll", "\n\n", r"t.conll holds no rows"),
+        # Joined files, each with its header, which became a row and its name a class.
+        ("t.csv", "text, label\na,x\ntext, label\nb,y\n", r"t.csv, line 3: the names of the columns again, as in joi"),
+        ("t.tsv", "text\tlabel\na\tx\ntext\tlabel\n", r"t.tsv, line 3: the names of the columns again"),
+        ("t.conll", "word tag\na X\n\nword tag\nb X\n", r"t.conll, line 4: the names of the columns again"),
     ],
 )
 def test_broken_tables(tmp_path, name, content, message):
