@@ -127,7 +127,8 @@ def _tokens_and_tags(words: Sequence[Sequence[str]], header: Sequence[str]) -> t
     width = len(words[0])
     if named := [column for column, name in enumerate(header) if name.casefold() in _WORD_NAMES]:
         return named[0], width - 1
-    is_numbered = width > 2 and all(fields[0] == str(number) for number, fields in enumerate(words, start=1))
+    first = [fields[0] for fields in words]
+    is_numbered = width > 2 and any(first == list(map(str, range(n, n + len(words)))) for n in (0, 1))
     if is_numbered and width == 4 and all(_ENTITY.fullmatch(tag) for fields in words for tag in fields[2:]):
         return 1, 2
     return int(is_numbered), width - 1

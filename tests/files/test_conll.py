@@ -124,6 +124,13 @@ def test_case_13_numbered_words_of_germeval_have_outer_tags(tmp_path, name):
     assert (second["tokens"], second["tags"]) == (["BMW"], ["B-ORG"])
 
 
+def test_read_conll_of_words_numbered_from_zero_reads_the_words(tmp_path):
+    """As a data frame is written with its index."""
+    (tmp_path / "t.tsv").write_text("0\tAda\tB-PER\n1\tran\tO\n\n2\tBob\tB-PER\n3\tsat\tO\n")
+    rows = read_rows(tmp_path / "t.tsv", conll=True, names=("tokens", "tags"))
+    assert [row["tokens"] for row in rows] == [["Ada", "ran"], ["Bob", "sat"]]
+
+
 def test_read_conll_of_numbers_as_words_keeps_them(tmp_path):
     (tmp_path / "t.conll").write_text("1 CD O\n\n7 CD O\n8 CD O\n\n1 CD O\n2 CD O\n")
     rows = read_rows(tmp_path / "t.conll", conll=True)
