@@ -318,22 +318,31 @@ def new_name(name: str, others: Collection[str]) -> str:
     return name
 
 
-def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
-    """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
+def read_prediction_rows(path: str | Path, texts: Sequence[str], column: str) -> list[DataRow]:
+    """Read the predictions for examples, in their order: by the column `index`, from 0, else in file order.
+
+    A column that repeats the examples' `texts` must have them in their order.
+    """
+    count = len(texts)
     rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
-    if "index" not in rows[0]:
-        return rows
-    ordered: dict[int, DataRow] = {}
-    for row in rows:
-        value = row.value("index")
-        index = whole_number(value)
-        if index is None or index not in range(count) or index in ordered:
-            again = " a second time" if index in ordered else ""
-            raise row.invalid(f"{str(value)[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
-        ordered[index] = row
-    return [ordered[index] for index in range(count)]
+    if "index" in rows[0]:
+        ordered: dict[int, DataRow] = {}
+        for row in rows:
+            value = row.value("index")
+            index = whole_number(value)
+            if index is None or index not in range(count) or index in ordered:
+                again = " a second time" if index in ordered else ""
+                raise row.invalid(f"{str(value)[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
+            ordered[index] = row
+        rows = [ordered[index] for index in range(count)]
+    repeated, expected = ([*map(one_line_text, side)] for side in ([row.get(column, "") for row in rows], texts))
+    if not set(repeated).isdisjoint(expected):  # a class of this name has probabilities there
+        for row, found, text in zip(rows, repeated, expected, strict=True):
+            if found != text:
+                raise row.invalid(f"{found[:40]!r} as {column}; expected the data's order, and {text[:40]!r} here")
+    return rows
 
 
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")

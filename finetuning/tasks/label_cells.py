@@ -77,10 +77,12 @@ def _cell(row: DataRow, column: str, separator: str | None) -> tuple[str, ...]:
 
 
 def check_alike(source: str, predicted: Collection[str], true: Collection[str]) -> None:
-    """Reject predictions by name for data with numbers, and the other way round, of which none would be right."""
+    """Reject predictions whose labels are written otherwise than in the data: as numbers, or in capitals."""
     are_numbers = [all(whole_number(name) is not None for name in names) for names in (predicted, true)]
-    if are_numbers[0] != are_numbers[1] and set(predicted).isdisjoint(true):
-        found = f"{source} has the labels {listed(sorted(predicted))}, and the data {listed(sorted(true))}"
+    missed = {name.casefold() for name in true if name not in predicted}
+    written = {name for name in predicted if name not in true and name.casefold() in missed}
+    if written or (predicted and true and are_numbers[0] != are_numbers[1] and set(predicted).isdisjoint(true)):
+        found = f"{source} has the labels {listed(sorted(written or predicted))}, and the data {listed(sorted(true))}"
         raise ValueError(f"{found}; expected the same names in both.")
 
 

@@ -18,7 +18,7 @@ from ...files.errors import SettingError
 from ...files.source import Source
 from ..data import DataRow, Labels, TaskData, listed, rounded
 from .calibration import Calibrator
-from .label_cells import SEPARATORS, labels_in_cells, labels_in_columns, mark_between
+from .label_cells import SEPARATORS, check_alike, labels_in_cells, labels_in_columns, mark_between
 from .losses import ItemLoss, LabelLoss
 from .one_label import label_metrics
 from .task import Columns, Measures, PredictionFile
@@ -185,6 +185,8 @@ class SeveralLabels(TextTask):
         if numbers and not names.union(*labels) <= numbers:
             source = rows[0].source
             raise ValueError(f"{source} or the data has 0 and 1 for each label, the other names; expected both alike.")
+        if not numbers:
+            check_alike(rows[0].source, frozenset().union(*labels), names)
         return list(map(LabelPrediction, labels))
 
     def measures(self, predictions: Predictions, examples: Examples) -> Measures:

@@ -35,6 +35,7 @@ from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import WordCut, own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data import DataRow, Labels, TaskData, TaskExample, label_name, rounded
+from .label_cells import check_alike
 from .losses import SOFT_TARGETS, ClassLoss, ItemLoss, Tables, Teaching
 from .sentence_rows import refuse_single_words, rows_by_sentence
 from .steps import network_outputs
@@ -461,7 +462,9 @@ class Words(Task[TaggedSentence, tuple[str, ...]]):
                     f"{row.source} has other words in sentence {number} than the data: "
                     f"{' '.join(row.value('tokens')[:6])!r} in place of {' '.join(example.words[:6])!r}."
                 )
-        return [tuple(map(label_name, row.value("tags"))) for row in rows]
+        tags = [tuple(map(label_name, row.value("tags"))) for row in rows]
+        check_alike(rows[0].source, {*chain(*tags)}, {tag for example in examples for tag in example.tags or ()})
+        return tags
 
     def gold_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         return example.tags or ()

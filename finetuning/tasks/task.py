@@ -96,7 +96,8 @@ class PredictionFile:
 
     def read(self, task: Any, path: Path, examples: Sequence[Any]) -> list[Any]:
         """Read a file that `write` wrote, or another tool in the same format."""
-        return task.predictions_of(read_prediction_rows(path, len(examples)), examples)
+        texts = [example.texts[0] for example in examples]
+        return task.predictions_of(read_prediction_rows(path, texts, task.text_column), examples)
 
 
 class Format(ABC, Generic[E]):

@@ -791,6 +791,46 @@ def test_read_predictions_with_an_empty_one_is_an_error(tmp_path, task):
 
 
 @pytest.mark.parametrize(
+    ("task", "name", "lines", "message"),
+    [
+        (
+            "classification",
+            "p.tsv",
+            "text\tprediction\nb\tno\na\tyes\n",
+            r"p\.tsv, row 1: 'b' as text; expected the da",
+        ),
+        (
+            "classification",
+            "p.tsv",
+            "prediction\nYes\nNo\n",
+            r"p\.tsv has the labels No, Yes, and the data no, yes; exp",
+        ),
+        ("multilabel", "p.tsv", "prediction\nYes\nno\n", r"p\.tsv has the labels Yes, and the data no, yes; expec"),
+        ("ner", "p.conll", "a\tb-per\n\nb\to\n", r"p\.conll has the labels b-per, o, and the data B-PER, O; ex"),
+    ],
+)
+def test_read_predictions_in_other_order_or_letters_is_an_error(tmp_path, task, name, lines, message):
+    labels = ({"label": label, "labels": [label]} for label in ("yes", "no"))
+    rows = [{"text": text, "tokens": [text]} | label for text, label in zip("ab", labels, strict=True)]
+    examples = examples_of(task, *(row | {"tags": [tag]} for row, tag in zip(rows, ("B-PER", "O"), strict=True)))
+    (tmp_path / name).write_text(lines)
+    with pytest.raises(ValueError, match=message):
+        read_predictions(TASKS[task], tmp_path / name, examples)
+
+
+def test_read_predictions_with_the_texts_in_their_order_reads_them(tmp_path):
+    examples = examples_of("classification", {"text": "a\tb", "label": "x"}, {"text": "text", "label": "y"})
+    for lines in (
+        "text,prediction\na b,x\ntext,y\n",
+        "index,text,prediction\n1,text,y\n0,a b,x\n",
+        "text,prediction\n0.5,x\n1,y\n",
+    ):
+        (tmp_path / "p.csv").write_text(lines)
+        predictions = read_predictions(TASKS["classification"], tmp_path / "p.csv", examples)
+        assert [prediction.label for prediction in predictions] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
     ("texts", "odds", "message"),
     [
         ({"0": None}, None, r"predictions.json holds None for '0'; expected a text"),
