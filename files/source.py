@@ -268,6 +268,8 @@ class InMemoryData(Source):
 
     def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
         for number, item in enumerate(items_of(self.data, reading.column), start=1):
+            if hasattr(item, "_asdict"):  # a named tuple, whatever the order of its fields
+                item = item._asdict()
             row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None
             if row is None:
                 raise ValueError(f"{self.where(number)}: {str(item)[:60]!r}; expected {reading.expected}.")

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from collections import namedtuple
 
 import pytest
 import torch
@@ -193,6 +194,17 @@ def test_settings_with_data_pickle_without_it(tmp_path, from_file):
     )
     assert pickle.loads(pickle.dumps(arguments)).train_file == "train_file"
     assert EvaluateArguments(model=str(from_file[1]), data=["a.tsv", "b.tsv"], use_cpu=True).data == ["a.tsv", "b.tsv"]
+
+
+def test_read_task_rows_of_named_tuples_reads_their_fields():
+    """As `DataFrame.itertuples` and rows of databases have them: in another order they were text and label."""
+    row = namedtuple("Row", ["label", "text"])
+    task = TASKS["classification"]
+    rows = read_task_rows(task, InMemoryData("data", [row("x", "a cat"), row("y", "a dog")]), labeled=True)
+    assert [(example.texts, example.label) for example in task.examples(rows, labeled=True)] == [
+        (("a cat",), "x"),
+        (("a dog",), "y"),
+    ]
 
 
 def test_values_of_frames_are_those_of_python():
