@@ -395,7 +395,7 @@ class Corpus:
 
     def _plain_lines(self, source: Source) -> Iterator[str]:
         assert isinstance(source, FileSource)
-        return text_lines(source.path, self._settings.encoding, source.digests)
+        return text_lines(source.path, self._settings.encoding, source.digests, self._settings.text_column)
 
     def _lines_of_rows(self, source: Source, cleaning: "_Cleaning") -> Iterator[str | None]:
         for document in self._documents(source):

@@ -35,6 +35,7 @@ from .text import (
     file_of,
     new_digest,
     open_text,
+    refuse_header,
     text_lines,
 )
 
@@ -136,6 +137,8 @@ class FileSource(Source):
             filled, lines = until_filled(open_text(self.path, reading.encoding, self.digests), 1)
             if filled and filled[0].lstrip().startswith("{"):
                 return question_rows(str(self), json_rows(str(self), lines))
+            for name in reading.names[:1] if filled else ():
+                refuse_header(self, filled[0], name)
             return self._text_rows(lines, reading)
         layout = self._layout(reading) if reading.conll else None
         if layout == "sentences":
@@ -145,7 +148,8 @@ class FileSource(Source):
         elif content_suffix(self.path) in TABLE_SUFFIXES or not reading.as_row:
             rows = read_table(self.path, reading, self.digests)
         else:
-            return self._text_rows(text_lines(self.path, reading.encoding, self.digests), reading)
+            lines = text_lines(self.path, reading.encoding, self.digests, *reading.names[:1])
+            return self._text_rows(lines, reading)
         if reading.column:
             return rows
         if (first := next(rows, None)) is None:

@@ -150,14 +150,26 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
         yield from block.split("\n")
 
 
-def text_lines(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:
-    """The lines of plain text, see `open_text`; objects of JSON are no text."""
+def text_lines(
+    path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None, column: str = ""
+) -> Iterator[str]:
+    """The lines of plain text, see `open_text`; objects of JSON are no text, nor is a table with such a column."""
     lines, head = tee(open_text(path, encoding, digests))
     first = next(filter(str.strip, head), "")
     if first.lstrip().startswith("{") and is_object(first):
         source = "Standard input" if path == STDIN else path
         raise ValueError(f"{source} holds objects of JSON; expected a file whose name ends in {JSON_SUFFIXES[0]}.")
+    if column and column in first:
+        refuse_header("Standard input" if path == STDIN else path, first, column)
     return lines
+
+
+def refuse_header(source: object, line: str, column: str) -> None:
+    """Reject text whose first line names a column, and others without spaces: its lines would be rows, labels too."""
+    names = [name.strip('"') for name in re.split(r"[\t,;|]", line)]
+    if len(names) > 1 and column in names and not any(" " in name for name in names):
+        expected = f"lines of text, or a file whose name ends in {' or '.join(SEPARATED_SUFFIXES)}"
+        raise ValueError(f"{source} begins with names of columns, {line.strip()[:60]!r}; expected {expected}.")
 
 
 def is_object(line: str) -> bool:

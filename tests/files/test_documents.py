@@ -60,6 +60,19 @@ def test_json_lines(tmp_path):
     assert list(read_documents(tmp_path / "c.ndjson", text_column="body")) == [["One."]]
 
 
+def test_read_documents_of_a_table_without_its_ending_is_an_error(tmp_path):
+    path = tmp_path / "a.txt"
+    for line in ("text\tlabel", "id,text", '"text";"label"'):
+        path.write_text(f"{line}\n\nOne\n")
+        with pytest.raises(
+            ValueError, match=r"a\.txt begins with names of columns, '.*'; expected lines of text, or a"
+        ):
+            list(read_documents(path))
+    for line in ("text", "text, images", "texts\tlabel"):
+        path.write_text(f"{line}\n")
+        assert list(read_documents(path)) == [[line]]
+
+
 def test_objects_of_json_are_no_plain_text(tmp_path, monkeypatch):
     line = '\n{"text": "One."}\n'
     for name in ("a.txt", "a", "a.txt.gz"):

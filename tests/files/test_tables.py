@@ -1,6 +1,8 @@
 import csv
 import gzip
+import io
 import json
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -172,6 +174,15 @@ def test_case_17_a_table_in_a_text_file_is_an_error(tmp_path):
     rows = rows_of(str(tmp_path / "t.txt"), TASKS["classification"], new=True)
     with pytest.raises(ValueError, match=r"t.txt begins with 'sep=;', as tables of Excel do; save it as .csv"):
         next(rows)
+
+
+def test_rows_of_a_table_in_a_text_file_or_standard_input_is_an_error(tmp_path, monkeypatch):
+    """Its lines, names of columns and labels included, were predicted as texts."""
+    (tmp_path / "t.txt").write_text("text,label\na,1\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"text\tlabel\na\t1\n")))
+    for path, source in ((str(tmp_path / "t.txt"), r"t\.txt"), ("-", "standard input")):
+        with pytest.raises(ValueError, match=f"{source} begins with names of columns, 'text.*label'; expected lines"):
+            next(rows_of(path, TASKS["classification"], new=True))
 
 
 def test_case_17_the_style_of_the_data_is_that_below_the_declared_separator(tmp_path):
