@@ -28,7 +28,8 @@ _ONE_CLASS = 0.95  # fraction of one class above which a warning is logged
 _DOUBTFUL, _TOO_MANY = 20, 50  # classes, of which most have one example: a warning above the first, else an error
 _FLAGS = ("task", "label_column", "label_separator")  # named in warnings
 # What programs write in place of a missing value; NA and none are also names.
-_MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A"))
+_MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A", "\\N"))
+_NO_LABEL = frozenset(("-", "?", "N/A", "n/a"))  # in data such as SNLI, where annotators disagree
 _GRADES = range(3, 11)  # numbers of classes, from 1, that may be grades
 
 
@@ -216,6 +217,14 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
             f"{count / counts.total():.1%} of the examples are of class {shortened(name, 40)!r}; always predicting "
             "it would be right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
         )
+    if task.labels_rows:
+        for name in _unlabeled(counts):
+            yield (
+                f"{counts[name]:,} examples are of class {name!r}, which means 'no label' in some data; if it does "
+                "here, leave the label empty and pass --skip_empty."
+            )
+        if name := next((name for name in counts if len(name) > 2 and name[0] == name[-1] == '"'), None):
+            yield f"The class {quoted(name)} is in quotes; in CSV, they are around the whole cell, without a space."
     alike: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
@@ -224,10 +233,24 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
             yield f"The classes {' and '.join(map(quoted, names[:3]))} look alike; are they the same class?"
 
 
+def _unlabeled(names: Iterable[str]) -> list[str]:
+    """The classes that seem to mean that there is no label: SNLI's -, or -1 next to 0, 1, 2 as on the Hub."""
+    names = set(names)
+    has_words = any(map(str.isalpha, "".join(names - _NO_LABEL)))
+    negative = [name for name in names if name[0] == "-" and name[1:].isdigit()]
+    return sorted(
+        (names & _NO_LABEL if has_words else set()) | {*(negative if negative == ["-1"] and "2" in names else ())}
+    )
+
+
 def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     empty = sum(not all(text.strip() for text in example.texts) for example in examples)
     if empty:
         yield f"{empty:,} of {len(examples):,} training examples have an empty text."
+    written = Counter(text for example in examples for text in example.texts if text in _MISSING)
+    if written:
+        names = " or ".join(written)
+        yield f"{written.total():,} training texts are {names}, which programs write for a missing value."
     classes: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for example in examples:
         if example.classes:

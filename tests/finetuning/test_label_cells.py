@@ -400,6 +400,7 @@ def examples_of(names, task="classification"):
         ([f"id{n}" for n in range(60)] + ["x"] * 100, "61 classes in 'label', 60 of them with one example"),
         (["good", "None"] * 40, "x, row 2: 'None' as label, which programs write for a missing value; leave it empty"),
         (["good", "bad", "nan"], "x, row 3: 'nan' as label"),
+        (["good", "bad", "\\N"], r"x, row 3: '\\N' as label"),  # as databases write it
     ],
 )
 def test_check_classes_rejects_what_is_no_label_and_says_how_to_insist(names, message):

@@ -182,11 +182,30 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ([TextExample((f"text {n}",), ["Good", "good"][n % 2]) for n in range(9)], "'Good' and 'good' look alike"),
         ([TextExample((["a", ""][n % 2], "b"), "xy"[n % 2]) for n in range(4)], "2 of 4 training examples have"),
         ([TextExample(("same",), "xy"[n % 2]) for n in range(4)], "One text appears in the training data"),
+        # SNLI's files, and its copy on the Hub.
+        ([TextExample((f"text {n}",), ["yes", "no", "-"][n % 3]) for n in range(9)], "3 examples are of class '-'"),
+        (
+            [TextExample((f"text {n}",), str(n % 4 - 1)) for n in range(12)],
+            "3 examples are of class '-1', which means",
+        ),
+        (
+            [TextExample((f"text {n}",), f'"{"xy"[n % 2]}"') for n in range(9)],
+            """The class '"x"' is in quotes; in CSV""",
+        ),
+        ([TextExample((["nan", "a", "\\N", "b"][n],), "xy"[n % 2]) for n in range(4)], "2 training texts are nan or"),
     ],
 )
 def test_data_warnings_of_suspicious_data_name_the_problem(examples, message):
     assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
     assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
+
+
+@pytest.mark.parametrize(
+    "names", [["-1", "0", "1"], ["-2", "-1", "0", "1", "2"], ["+", "-"], ["0", "1", "2"], ["-", "?"]]
+)
+def test_data_warnings_of_signs_and_negative_grades_are_none(names):
+    examples = [TextExample((f"{text} {name}",), name) for name in names for text in "ab"]
+    assert data_warnings(CLASSIFICATION, data(examples), {}) == []
 
 
 def test_labels_that_look_joined_are_asked_about():
