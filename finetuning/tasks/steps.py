@@ -107,12 +107,17 @@ def load_task_model(
     """Load a model with a task's head, or a new head if it has another one; also returns the new parameters."""
     before, changes = Checkpoint(name).config, changes or NetworkChanges()
     check_max_length(task.max_length, name, before)
-    config_fields = task.config_fields(labels)
+    check_kept_head(task, name, labels, changes)
+    return load_with_head(name, before, task.auto_class, task.config_fields(labels), changes, config)
+
+
+def check_kept_head(task: Task, name: str, labels: Labels | None, changes: NetworkChanges) -> None:
+    """Reject a model whose head is kept, but was fine-tuned for other classes, see `check_head`."""
+    before, config_fields = Checkpoint(name).config, task.config_fields(labels)
     if keeps_head(before, task.auto_class, changes):
         _check_order(task, name, before)
         if "id2label" in config_fields:
             check_head(name, before, Labels(tuple(config_fields["id2label"].values())))
-    return load_with_head(name, before, task.auto_class, config_fields, changes, config)
 
 
 def trained_classes(task: Task, name: str, config: PreTrainedConfig) -> Labels:

@@ -45,6 +45,7 @@ from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
+from ..tasks.steps import check_kept_head
 from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
 from .contrastive import ContrastiveTrainer
@@ -189,6 +190,8 @@ class Finetuning:
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
         check_metric(run, plan)
         check_batches(run, plan)
+        if settings.approach != "features":
+            check_kept_head(run.task, settings.model, run.labels, plan.network(settings.approach))
         sets = {"train": run.train}
         for split, parts in (("validation", run.validation), ("test", run.test)):
             sets |= {f"{split} {name}".strip(): data for name, data in parts.items()}

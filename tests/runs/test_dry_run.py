@@ -81,3 +81,13 @@ def test_dry_run_counts_trainings_and_steps(place, user_error):
     assert report["decided"]["learning_rate"]["reason"].startswith("5e-05 x 768 / hidden size")
     with user_error("--metric_for_best_model"):
         finetune(**settings, folds=3, metric_for_best_model="mood")
+
+
+def test_dry_run_of_a_model_with_other_classes_fails_as_the_run_does(place, user_error):
+    rows = [*ROWS, ("the mat was new", "new")]
+    settings = {"model": "tuned", "train_file": rows, "output_dir": "out", "use_cpu": True, "max_length": 16}
+    for is_dry in (True, False):
+        with user_error("--new_head"):
+            finetune(**settings, dry_run=is_dry)
+    report = finetune(**settings, dry_run=True, new_head=True)
+    assert report["classes"] == ["happy", "new", "sad"]
