@@ -391,6 +391,17 @@ def json_rows(path: str, lines: Iterable[str], column: str | None = None) -> Ite
             yield {column: None}
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; a KeyError if it has a name twice, of which it could hold only the last value."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise KeyError(next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1))
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+
+
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
     """Parse untrusted JSON, whose first line has a number; error messages name file and line."""
 
@@ -400,7 +411,7 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
         return ValueError(f"{path}, line {line}: {what}.")
 
     try:
-        value = json.loads(text)
+        value = _DECODER.decode(text)
         if refuse_halves and "\\u" in text:  # lone surrogates
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
@@ -408,6 +419,9 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
     except UnicodeEncodeError as error:
         half = ord(error.object[error.start])
         raise invalid(f"half of a character pair, \\u{half:x}; expected Unicode", _HALF_PAIR) from None
+    except KeyError as error:
+        where = path if "\n" in text else f"{path}, line {number}"
+        raise ValueError(f"{where}: an object has {error.args[0][:60]!r} twice; expected each name once.") from None
     except RecursionError:
         raise ValueError(f"{path}, line {number}: nested too deeply; expected plain objects.") from None
     except ValueError:

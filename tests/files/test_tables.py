@@ -258,6 +258,12 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.jsonl", f'{{"a": 1}}\n{{"a": {"7" * 5000}}}\n', r"t.jsonl, line 2: a number with thousands of digits\.$"),
         ("t.json", f'{{"a": {"7" * 5000}}}\n{{"a": 1}}\n', r"t.json, line 1: a number with thousands of digits\.$"),
         ("t.json", f'[{{"a": 1}},\n{{"a": {"7" * 5000}}}]', r"t.json, line 2: a number with thousands of digits\.$"),
+        (
+            "t.jsonl",
+            '{"a": 1}\n{"a": 1, "b": 2, "a": 3}\n',
+            r"t.jsonl, line 2: an object has 'a' twice; expected each",
+        ),
+        ("t.json", '[{"a": {"b": 1,\n"b": 2}}]', r"t.json: an object has 'b' twice; expected each name once\.$"),
         ("t.json", "[" * 100_000, r"t.json, line 1: nested too deep"),
         (
             "t.json",
