@@ -272,6 +272,10 @@ class InMemoryData(Source):
 
     def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
         for number, item in enumerate(items_of(self.data, reading.column), start=1):
+            if isinstance(item, str) and content_suffix(item) in (*TABLE_SUFFIXES, ".txt") and Path(item).is_file():
+                raise ValueError(
+                    f"{self.where(number)}: {item!r} is the name of a file; expected a text, or its path alone."
+                )
             if hasattr(item, "_asdict"):  # a named tuple, whatever the order of its fields
                 item = item._asdict()
             row = dict(item) if isinstance(item, Mapping) else reading.as_row(item) if reading.as_row else None

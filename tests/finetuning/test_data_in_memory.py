@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 import mybert
 from mybert.files.source import InMemoryData, frame_rows
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model
+from mybert.finetuning.data import rows_of
 from mybert.finetuning.tasks.steps import read_task_rows
 
 ROWS = [
@@ -205,6 +206,16 @@ def test_read_task_rows_of_named_tuples_reads_their_fields():
         (("a cat",), "x"),
         (("a dog",), "y"),
     ]
+
+
+def test_read_task_rows_of_a_list_with_the_name_of_a_file_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "new.txt").write_text("a cat\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"data, row 2: 'new\.txt' is the name of a file; expected a text, or its path"
+    ):
+        list(rows_of(["a dog", "new.txt"], TASKS["classification"], new=True))
+    assert len(list(rows_of(["old.txt"], TASKS["classification"], new=True))) == 1
 
 
 def test_values_of_frames_are_those_of_python():
