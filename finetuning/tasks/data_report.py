@@ -247,6 +247,8 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     empty = sum(not all(text.strip() for text in example.texts) for example in examples)
     if empty:
         yield f"{empty:,} of {len(examples):,} training examples have an empty text."
+    if examples and all(_NUMBER.fullmatch(text) for example in examples for text in example.texts):
+        yield "All training texts are numbers; are they ids? --text_column names the column of the texts."
     written = Counter(text for example in examples for text in example.texts if text in _MISSING)
     if written:
         names = " or ".join(written)

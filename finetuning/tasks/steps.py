@@ -125,12 +125,17 @@ def trained_classes(task: Task, name: str, config: PreTrainedConfig) -> Labels:
     check_max_length(task.max_length, name, config)
     _check_order(task, name, config)
     labels = named(task, Labels.from_config(config))
-    outputs = task.config_fields(labels).get("id2label", labels.names)
+    fields = task.config_fields(labels)
+    outputs = fields.get("id2label", labels.names)
     if len(outputs) != len(labels.names):
         raise ValueError(
             f"{name} was fine-tuned with {len(labels.names)} labels ({listed(labels.names)}); this task has "
             f"{len(outputs)}."
         )
+    trained = getattr(config, "problem_type", None)
+    if trained and fields.get("problem_type", trained) != trained:
+        template = "{task} is for {}, and {} was fine-tuned for {}; leave it out."
+        raise SettingError.worded(template, fields["problem_type"], name, trained)
     return labels
 
 

@@ -719,6 +719,12 @@ def test_predict_to_its_data_or_below_a_file_is_an_error(tmp_path, models):
         ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is not a setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, "--max_length"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
+        (
+            "sst2",
+            ["a"],
+            {"task": "multilabel"},
+            r"task is for multi_label_c.* fine-tuned for single_label_classification",
+        ),
         ("sst2", ["a"], {"output": "o.xls"}, r"output is 'o.xls'; expected .* .jsonl, .csv, .tsv"),
         ("sst2", [{"sentence": "a\tb"}], {"output": "o.tsv"}, r"'a\\tb' as sentence has a tab"),
         ("sst2", "a fine film", {}, r"no file 'a fine .*: \[text\]"),
