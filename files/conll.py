@@ -19,6 +19,7 @@ _NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a r
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")
 _ENTITY = re.compile(r"O|[BI]-.+")
 _WORD_NAMES, _TAG_NAMES = {"word", "words", "token", "tokens", "form"}, {"tag", "tags", "label", "labels", "ner"}
+_MAX_WORDS = 200  # of a file's only sentence, above which a warning is logged
 _LINES_OF_LAYOUT = 1000  # in which the layout of a file is looked for
 
 Layout = Literal["columns", "sentences"]
@@ -81,6 +82,8 @@ def read_conll(
             left_out["ranges of words" if "-" in fields[0] else "empty nodes"] += 1
         else:
             words.append(fields)
+    if is_data and sentences == 1 and len(row["tokens"]) > _MAX_WORDS:
+        logger.warning("%s has no empty line, so its %d words are one sentence.", path, len(row["tokens"]))
     if left_out:
         logger.info("%s: left out: %s.", path, ", ".join(f"{kind} ({count:,})" for kind, count in left_out.items()))
 

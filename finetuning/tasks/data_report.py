@@ -30,6 +30,8 @@ _FLAGS = ("task", "label_column", "label_separator")  # named in warnings
 # What programs write in place of a missing value; NA and none are also names.
 _MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A", "\\N"))
 _NO_LABEL = frozenset(("-", "?", "N/A", "n/a"))  # in data such as SNLI, where annotators disagree
+_PIECES = re.compile(r"(?<!\S)(##\w|\[CLS\])")
+_TOKENIZED = 0.1  # fraction of texts with pieces above which a warning is logged
 _GRADES = range(3, 11)  # numbers of classes, from 1, that may be grades
 
 
@@ -253,6 +255,12 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     if written:
         names = " or ".join(written)
         yield f"{written.total():,} training texts are {names}, which programs write for a missing value."
+    pieces = sum(any(map(_PIECES.search, example.texts)) for example in examples)
+    if pieces > _TOKENIZED * len(examples):
+        yield (
+            f"{pieces:,} of {len(examples):,} training examples have pieces such as ##ing or [CLS], as tokenizers "
+            "write them; they are read as text: begin with the text itself."
+        )
     classes: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for example in examples:
         if example.classes:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 
 from ...files.conll import split_words
 from ..data import DataRow
+
+logger = logging.getLogger(__name__)
 
 _NAMES = {"sentence", "sentenceid", "sentenceno", "sentencenumber", "sentenceindex", "sentenceidx", "sentid", "sentno"}
 
@@ -34,13 +37,22 @@ def rows_by_sentence(rows: Sequence[DataRow], text_column: str, is_part: bool = 
         return None
     sentences: list[list[DataRow]] = []
     number = None  # of the sentence; only its first row may have it
+    known, returning = set[str](), set[str]()
     for row in rows:
         column = sentence_column(row, text_column)
         given = row.get(column) if column is not None and row.has(column) else None
         if not sentences or (given is not None and given != number):
             sentences.append([])
             number = given
+            (returning if str(given) in known else known).add(str(given))
         sentences[-1].append(row)
+    if returning and not is_part:
+        logger.warning(
+            "%s: the number of a sentence, %r, returns after another one, so its words are several sentences: right "
+            "if each document counts from the start, but not if the rows are out of order.",
+            rows[0].source,
+            min(returning),
+        )
     return sentences if is_part or len(sentences) < len(rows) else None
 
 

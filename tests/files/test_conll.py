@@ -131,6 +131,17 @@ def test_read_conll_of_words_numbered_from_zero_reads_the_words(tmp_path):
     assert [row["tokens"] for row in rows] == [["Ada", "ran"], ["Bob", "sat"]]
 
 
+def test_read_conll_without_empty_lines_says_that_it_is_one_sentence(tmp_path, caplog):
+    path = tmp_path / "t.conll"
+    path.write_text("Ada B-PER\nran O\n" * 101)
+    read_rows(path, conll=True)
+    assert caplog.messages == [f"{path} has no empty line, so its 202 words are one sentence."]
+    caplog.clear()
+    path.write_text("Ada B-PER\nran O\n" * 101 + "\nAda O\n")
+    read_rows(path, conll=True)
+    assert caplog.messages == []
+
+
 def test_read_conll_of_numbers_as_words_keeps_them(tmp_path):
     (tmp_path / "t.conll").write_text("1 CD O\n\n7 CD O\n8 CD O\n\n1 CD O\n2 CD O\n")
     rows = read_rows(tmp_path / "t.conll", conll=True)

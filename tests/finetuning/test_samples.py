@@ -192,6 +192,10 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
             [TextExample((f"text {n}",), f'"{"xy"[n % 2]}"') for n in range(9)],
             """The class '"x"' is in quotes; in CSV""",
         ),
+        (
+            [TextExample((f"{n} sing ##ing",), "xy"[n % 2]) for n in range(9)],
+            "9 of 9 training examples have pieces such",
+        ),
         ([TextExample((str(n),), "xy"[n % 2]) for n in range(9)], "All training texts are numbers; are they ids?"),
         ([TextExample((["nan", "a", "\\N", "b"][n],), "xy"[n % 2]) for n in range(4)], "2 training texts are nan or"),
     ],

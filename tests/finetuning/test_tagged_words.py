@@ -10,7 +10,7 @@ from transformers import pipeline
 import mybert
 from mybert.files.source import Source
 from mybert.finetuning import TASKS, Predictor
-from mybert.finetuning.data import Labels
+from mybert.finetuning.data import DataRow, Labels
 from mybert.finetuning.prediction import predictor
 from mybert.finetuning.tasks.registry import read_task_record, task_record
 from mybert.finetuning.tasks.steps import read_examples, read_task_rows
@@ -254,3 +254,15 @@ def test_case_13_and_14_tagged_words_for_classification_name_their_task(tmp_path
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match="task='ner' reads words with tags"):
         read_examples(TASKS["classification"], Source.of(tmp_path / name))
+
+
+def test_examples_of_rows_out_of_order_are_warned_about(caplog):
+    rows = [{"sentence_id": number, "tokens": "Bob", "tags": "O"} for number in (1, 1, 2, 1, 3)]
+    task = TASKS["ner"]
+    assert len(task.examples([DataRow(row, "t.csv", 1) for row in rows], labeled=True)) == 4
+    (message,) = caplog.messages
+    assert message.startswith("t.csv: the number of a sentence, '1', returns after another one, so its words are seve")
+    caplog.clear()
+    task.examples([DataRow(row, "t.csv", 1) for row in rows[:3]], labeled=True)
+    task.examples([DataRow(row, "t.csv", 1) for row in rows], labeled=False, new=True)
+    assert caplog.messages == []
