@@ -421,7 +421,10 @@ class Labels:
     def names_of(self, values: Iterable[str], source: Source | str) -> dict[str, str]:
         """The name of each label, which may be given by its id, see `ids`."""
         values = list(dict.fromkeys(values))
-        return {value: self.names[label] for value, label in zip(values, self.ids(values, source), strict=True)}
+        names = {value: self.names[label] for value, label in zip(values, self.ids(values, source), strict=True)}
+        if numbered := [f"{value} is {quoted(name)}" for value, name in names.items() if value != name]:
+            logger.info("%s: its labels are read as classes: %s.", source, ", ".join(sorted(numbered)[:10]))
+        return names
 
 
 def joining_sign(names: Iterable[str]) -> str:

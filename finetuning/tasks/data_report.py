@@ -185,6 +185,7 @@ def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) 
         *_class_warnings(task, train.examples),
         *_text_warnings(task, train.examples),
         *_leaks(task, train.examples, validation.values()),
+        *_lone_classes(task, train.examples, validation),
     ]
 
 
@@ -278,3 +279,14 @@ def _leaks(task: Task, examples: Sequence[Any], validation: Iterable[TaskData]) 
                 f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores "
                 "on them will be better than on new texts."
             )
+
+
+def _lone_classes(task: Task, examples: Sequence[Any], validation: dict[str, TaskData]) -> Iterable[str]:
+    """Warnings of validation data with one class only, as the first rows of a sorted file have."""
+    if not task.labels_rows or len({name for example in examples for name in example.classes}) < 2:
+        return
+    for name, data in validation.items():
+        classes = {each for example in data.examples for each in example.classes}
+        if len(classes) == 1 and len(data.examples) > 1:
+            what = f"All {len(data.examples):,} validation examples{f' ({name})' if name else ''}"
+            yield f"{what} are of class {quoted(*classes)}; scores on them say nothing about the others."

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -211,6 +213,24 @@ def test_data_warnings_of_suspicious_data_name_the_problem(examples, message):
 def test_data_warnings_of_signs_and_negative_grades_are_none(names):
     examples = [TextExample((f"{text} {name}",), name) for name in names for text in "ab"]
     assert data_warnings(CLASSIFICATION, data(examples), {}) == []
+
+
+def test_names_of_ids_says_which_class_each_is(caplog):
+    caplog.set_level("INFO", "mybert")
+    labels = Labels(("ham", "spam"))
+    assert labels.names_of(["1", "0", "1"], "dev.csv") == {"1": "spam", "0": "ham"}
+    assert caplog.messages == ["dev.csv: its labels are read as classes: 0 is 'ham', 1 is 'spam'."]
+    caplog.clear()
+    labels.names_of(["spam", "ham"], "dev.csv")
+    assert caplog.messages == []
+
+
+def test_data_warnings_of_validation_data_of_one_class_name_it():
+    examples = [TextExample((f"text {n}",), "xy"[n % 2]) for n in range(9)]
+    new = [replace(example, texts=("new",)) for example in examples]
+    (message,) = data_warnings(CLASSIFICATION, data(examples), {"dev": data(new[::2])})
+    assert message == "All 5 validation examples (dev) are of class 'x'; scores on them say nothing about the others."
+    assert data_warnings(CLASSIFICATION, data(examples), {"dev": data(new), "test": data(new[:1])}) == []
 
 
 def test_labels_that_look_joined_are_asked_about():
