@@ -47,6 +47,7 @@ _DECLARATION = re.compile(r"""\s*"?sep=([^\w"\s]|\t)"?\1*\s*""", re.IGNORECASE) 
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _TAG = re.compile(r"[BIO]|[BIES]-\S+|\S+-[BIES]")
+_BACKSLASH = re.compile(r"""\\"[^",;|\s]""")  # before a quote within text, as Spark and MySQL write it
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 _SQUAD = "expected SQuAD's format: data > paragraphs > context, and qas with question and answers"
 
@@ -101,11 +102,14 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     if reading.columns is not None and not number:
         mark = usual
     is_over = False  # whether all lines were read
+    escaped: list[int] = []  # lines with a backslash before a quote
 
     def lines() -> Iterator[str]:
         nonlocal number, is_over
         for line in text:
             number += 1
+            if '\\"' in line and _BACKSLASH.search(line):
+                escaped.append(number)
             yield f"{line}\n"
         is_over = True
         yield ""  # a row without fields, unless a quote is not closed
@@ -152,6 +156,12 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
                 raise invalid(first, f"{len(fields)} fields; expected {len(header)} ({names})")
     except csv.Error as error:
         raise invalid(following, f"not {kind[1:].upper()} ({error})") from error
+    if escaped and kind == ".csv":
+        template = (
+            "%s: %d lines, such as line %d, have a backslash before a quote; CSV doubles a quote within a cell, so "
+            "their texts may have lost quotes."
+        )
+        logger.warning(template, path, len(escaped), escaped[0])
     if skipped:
         logger.warning("%s: %d broken rows are left out.", path, skipped)
 

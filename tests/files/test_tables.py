@@ -221,6 +221,20 @@ def test_read_rows_of_unusual_tables_reads_them(tmp_path):
     assert read_rows(path) == [{"text": "\U0001f600 \\ud800"}]
 
 
+def test_read_rows_of_csv_with_backslashes_before_quotes_says_so(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    path.write_text('text,label\n"a \\"good\\" film",x\n"b",y\n')  # Spark's default
+    assert len(read_rows(path)) == 2
+    (message,) = caplog.messages
+    assert message.startswith(
+        f"{path}: 1 lines, such as 2, have a backslash before a quote, which is written twice in"
+    )
+    caplog.clear()
+    path.write_text('text,label\n"a ""good"" film",x\n"C:\\",y\n"a \\""b",z\n')
+    assert [row["text"] for row in read_rows(path)] == ['a "good" film', "C:\\", 'a \\"b']
+    assert caplog.messages == []
+
+
 def test_only_colas_test_file_has_a_header(tmp_path):
     (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
