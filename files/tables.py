@@ -119,7 +119,7 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
     else:
         rows = _tab_separated(lines(), lambda: not reading.literal_quotes and _is_quoted(path, reading.encoding))
     header = reading.columns
-    names: list[str] = []  # the fields of the header, if the file has one
+    header_fields: list[str] = []  # the fields of the header, if the file has one
     is_first, skipped, empty = True, 0, 0
     following = number + 1  # the first line of the next row
 
@@ -137,12 +137,12 @@ def _read_separated(path: str, reading: Reading, digests: dict[str, str] | None)
             if is_first:
                 is_first, empty = False, 0
                 if header is None or not set(header).isdisjoint(fields):
-                    names, header = fields, _checked_header(path, [name.strip() for name in fields], usual)
+                    header_fields, header = fields, _checked_header(path, [name.strip() for name in fields], usual)
                     if reading.column is not None and reading.column not in header:
                         raise ValueError(lacks_column(path, reading.column, header))
                     continue
             assert header is not None
-            if fields == names and len(names) > 1:  # a column may have its name as a text
+            if fields == header_fields and len(fields) > 1:  # a column may have its name as a text
                 raise invalid(first, HEADER_AGAIN)
             if len(header) == 1:  # spreadsheets write an empty cell as an empty line, which is no row at the end
                 yield from ({header[0]: ""} for _ in range(empty))
