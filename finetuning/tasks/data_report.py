@@ -1,5 +1,6 @@
 """The report on a run's data before training: classes, lengths, an example, and warnings."""
 
+import html
 import logging
 import re
 import unicodedata
@@ -230,10 +231,17 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
             yield f"The class {quoted(name)} is in quotes; in CSV, they are around the whole cell, without a space."
     alike: dict[str, list[str]] = defaultdict(list)
     for name in counts:
-        alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
+        alike[_look(name)].append(name)
     for names in alike.values():
         if len(names) > 1:
             yield f"The classes {' and '.join(map(quoted, names[:3]))} look alike; are they the same class?"
+
+
+def _look(name: str) -> str:
+    """A class's name without what readers overlook: capitals, invisible signs, HTML's entities, leading zeros."""
+    text = unicodedata.normalize("NFKC", html.unescape(name)).casefold()
+    text = " ".join("".join(sign for sign in text if unicodedata.category(sign) != "Cf").split())
+    return str(float(text.replace(",", "."))) if _NUMBER.fullmatch(text) else text
 
 
 def _unlabeled(names: Iterable[str]) -> list[str]:

@@ -182,6 +182,9 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ([TextExample(("text",), label) for label in ("a;b", "b;c", "a;c", "c")], "joined by ';', as 'a;b'"),
         ([TextExample((f"text {n}",), "no" if n else "yes") for n in range(100)], "99.0% of the examples"),
         ([TextExample((f"text {n}",), ["Good", "good"][n % 2]) for n in range(9)], "'Good' and 'good' look alike"),
+        ([TextExample((f"text {n}",), ["x", "x\u200b"][n % 2]) for n in range(9)], r"'x' and 'x\u200b' look alike"),
+        ([TextExample((f"text {n}",), ["R&D", "R&amp;D"][n % 2]) for n in range(9)], "'R&D' and 'R&amp;D' look alike"),
+        ([TextExample((f"text {n}",), ["1", "01", "2"][n % 3]) for n in range(9)], "'1' and '01' look alike"),
         ([TextExample((["a", ""][n % 2], "b"), "xy"[n % 2]) for n in range(4)], "2 of 4 training examples have"),
         ([TextExample(("same",), "xy"[n % 2]) for n in range(4)], "One text appears in the training data"),
         # SNLI's files, and its copy on the Hub.
