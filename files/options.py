@@ -135,7 +135,7 @@ def option(
     Args:
         default: Its default; without one it is required. A list is copied.
         help: One sentence for the help.
-        range: The numbers that it may be. Words that it may be are its type, a `Literal`.
+        range: The numbers that it may be. Words that it may be are its type, a `Literal`, or `choices` among `more`.
         group: Where the help shows it.
         decides: Whether a run's result depends on it, so that only a run with the same value is resumed;
             "if_not_default": records of runs leave out the default.
@@ -339,7 +339,7 @@ def check_options(settings: Any) -> None:
 
 
 def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
-    """Check values by option: numbers by their ranges, words by their types."""
+    """Check values by option: numbers by their ranges, words by their types or choices."""
     kinds, options = types_of(kind), options_of(kind)
     for name, value in values.items():
         each = options[name]
@@ -349,9 +349,10 @@ def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
             limits = getattr(each, "range", None) or (_FINITE if isinstance(number, float) else None)
             if limits:
                 check_number(name, number, limits)
-        # Words of a list are those of its items.
+        # Words of a list are those of its items; those of transformers' options may be choices of a text.
         items = [item for part in parts for item in (get_args(part) if get_origin(part) is list else (part,))]
         words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
+        words = [*dict.fromkeys(words)] or [*each.metadata.get("choices", ())]
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             raise SettingError(name, value, "" if len(words) > 1 else str(words[0]), known=words)
 

@@ -90,6 +90,7 @@ class Typed(Part):
     nested: dict[str, int] | str | None = option(None, "An object.")
     model: str | None = option(None, "Model folder. It is read.", reads="model")
     corpus: list[str] = option([], "Text.", reads="text file")
+    when: str = option("epoch", "A time.", choices=("no", "epoch"))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +146,7 @@ def test_build_reads_values_of_other_types_as_flags(given, found, monkeypatch):
         ({"model": nn.Sequential(nn.ReLU())}, "model is of type Sequential; expected a path or name: Model folder."),
         ({"model": ["a", "b"]}, "model is ['a', 'b']; expected a path or name."),
         ({"model": True}, "model is True; expected a path or name."),
+        ({"when": "epochs"}, "when is 'epochs'; expected one of no, epoch."),
         ({"output": nn.Sequential(nn.ReLU())}, "output is of type Sequential; expected a path or name: A file."),
         ({"corpus": DataFrame({"text": [""]})}, "corpus is of type DataFrame; expected a path or name: Text."),
     ],

@@ -85,6 +85,7 @@ def test_dry_run_decides_what_the_run_records(place, command, capsys):
         ({"model": "other", "pooling": "mean"}, "--pooling"),
         ({"model": "other", "bilstm": True}, "other is of type distilbert; a BiLSTM can only be put on"),
         ({"train_file": [*ROWS, ("a dog", "third")], "model": "tuned"}, "tuned was fine-tuned with 2 labels"),
+        ({"eval_strategy": "epochs"}, "--eval_strategy"),
         ({"approach": "features"}, "The approach 'features' is only for tagging words"),
     ],
 )
