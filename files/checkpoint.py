@@ -162,7 +162,7 @@ class Checkpoint:
                 if wrapper and not may_be_wrapped:
                     raise ValueError(unwrapping_advice(self.name, wrapper))
                 shapes = {name.removeprefix(wrapper): shape for name, (_, shape) in tensors.items()}
-                _check_shapes(self.path, fields, shapes)
+                check_shapes(self.path, fields, shapes)
         self._checked.add((needs_weights, may_be_wrapped))
         return self
 
@@ -448,7 +448,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+def check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Check the sizes in the configuration of a BERT model, and that its tensors have the shapes that they imply."""
     path = model_dir / "config.json"
     sizes = {name: config.get(name, default) for name, (_, default) in _SIZES.items()}
