@@ -35,9 +35,9 @@ def check_files_and_models(settings: Any) -> None:
             elif option.reads == "model folder":
                 if not Path(name).is_dir():
                     Checkpoint(name).check_folder()
-            elif option.reads == "text" and hasattr(settings, "text_column"):
+            elif option.reads in ("text", "text file") and hasattr(settings, "text_column"):
                 Corpus(name, DocumentSettings(encoding=settings.encoding, text_column=settings.text_column))
-            elif option.reads == "text":
+            elif option.reads in ("text", "text file"):
                 expand_sources(name)
             elif name != STDIN:
                 _check_file(name, is_table=option.reads != "file")

@@ -53,7 +53,7 @@ def convert_google_checkpoint(
         ValueError: If anything about the source is broken, unsafe, unknown or contradictory, or `output_dir` contains
             other files.
     """
-    places = {"source": os.fspath(source), "output_dir": os.fspath(output_dir)}
+    places = {"source": source, "output_dir": output_dir}
     settings = build(ConvertGoogleSettings, {**places, "head": head, **options})
     head = find_head(head) if head else None
     with open_source(source) as found, new_model_folder(output_dir, settings.overwrite, source) as folder:

@@ -92,7 +92,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
         raise ImportError(
             f"ONNX export needs onnx, onnxruntime and onnxscript: {how_to_install('onnx')} ({error})."
         ) from error
-    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    places = {"model": model_dir, "output_dir": output_dir}
     settings = build(ConvertOnnxSettings, places | options)
     return _export(settings, _write_onnx)
 
@@ -123,7 +123,7 @@ def export_openvino(
         ImportError: If openvino, or nncf for int8, is missing.
     """
     import_openvino()
-    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    places = {"model": model_dir, "output_dir": output_dir}
     settings = build(ConvertOpenVinoSettings, places | options)
     if settings.dtype == "int8":
         try:

@@ -17,10 +17,12 @@ from ..files.checkpoint import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
     Checkpoint,
+    check_shapes,
     head_name,
     open_safetensors,
     wrapper_prefix,
 )
+from ..files.errors import SettingError
 from ..files.loading import load_model, load_tokenizer
 from ..files.output import MODEL_FOLDER, output_to
 from ..files.processes import only_errors
@@ -70,6 +72,14 @@ class ModelFolder:
         tensors = self._checkpoint.tensors
         self._wrapper = wrapper_prefix(tensors)
         self._names = {_parameter(name.removeprefix(self._wrapper)): name for name in tensors}
+        if named not in (None, self.head):
+            read = [self._names[row.parameter] for row in self.rows() if row.parameter in self]
+            shapes = {name.removeprefix(self._wrapper): tensors[name][1] for name in read}
+            try:  # the weights of the other head, before anything is written
+                check_shapes(self.path, self.config_as(self.config["model_type"]), shapes)
+            except ValueError as error:
+                template = "{head} is {!r} and the model a {}: {}"
+                raise SettingError.worded(template, self.head, (names or [])[0], error) from None
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names

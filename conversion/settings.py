@@ -138,7 +138,7 @@ class GraphOptions(OutputOptions):
         [],
         "Texts as the model reads them, one per line or table row: OpenVINO's int8 is calibrated with 300 of them, "
         "and the result is compared with PyTorch on others. The texts of a pair are separated by |||.",
-        reads="text",
+        reads="text file",
     )
 
 

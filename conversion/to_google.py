@@ -50,7 +50,7 @@ def export_google_checkpoint(
         ValueError: If the folder is incomplete, the model is one that Google's graph cannot express, Google's code
             does not have the activation, or one of the files exists.
     """
-    settings = build(ConvertToGoogleSettings, {"model": os.fspath(model_dir), "output": os.fspath(prefix), **options})
+    settings = build(ConvertToGoogleSettings, {"model": model_dir, "output": prefix, **options})
     is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
     prefix = Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
     folder = ModelFolder(model_dir)

@@ -53,10 +53,10 @@ def to_transformers_bert(
     Raises:
         ValueError: If the folder is incomplete, the result differs, or `output_dir` contains other files.
     """
+    places = {"model": model_dir, "output_dir": output_dir}
+    settings = build(ConvertToBertSettings, places | options)
     folder = ModelFolder(model_dir)
     folder.require_plain_bert()
-    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
-    settings = build(ConvertToBertSettings, places | options)
     return _convert(folder, "bert", settings)
 
 
@@ -79,7 +79,7 @@ def from_transformers_bert(
         ValueError: If the folder is incomplete or has features that MyBERT lacks, the result differs, or `output_dir`
             contains other files.
     """
-    places = {"model": os.fspath(model_dir), "output_dir": os.fspath(output_dir)}
+    places = {"model": model_dir, "output_dir": output_dir}
     settings = build(ConvertBertSettings, {**places, "head": head, **options})
     check_available(model_dir)
     folder = ModelFolder(Checkpoint(model_dir).local_folder(_HUB_FILES), find_head(head) if head else None)

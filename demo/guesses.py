@@ -49,9 +49,9 @@ def draw_words(passages: Sequence[str], generator: np.random.Generator) -> list[
         spans = [
             (first, min(first + step, end))
             for word, (start, end) in splitter.pre_tokenize_str(text)
-            if any(map(str.isalpha, word))
             for step in [_PART if len(word) > _MAX_CHARACTERS else len(word)]
             for first in range(start, end, step)
+            if any(map(str.isalpha, text[first : min(first + step, end)]))  # accents alone are no token
         ]
         if spans:
             start, end = spans[generator.integers(len(spans))]

@@ -21,7 +21,7 @@ class DemoSettings(Parts):
         "is from; of a single file, which of its longest documents.",
         group=Group.INPUT,
         positional=1,
-        reads="text",
+        reads="text file",
     )
     encoding: str = option("utf-8", "Encoding of your text.", group=Group.READING)
     vocab_size: int | None = option(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 WEIGHTS_FILE = "model.safetensors"
+_ADAPTER_FILE = "adapter_config.json"  # PEFT's, of weights next to those of a model
 OPENVINO_FILE = "openvino_model.xml"  # a graph, whose weights are in a .bin file
 _GRAPHS = (OPENVINO_FILE, f"openvino/{OPENVINO_FILE}")  # of a conversion, and of a published folder
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
@@ -161,7 +162,7 @@ class Checkpoint:
                 if wrapper and not may_be_wrapped:
                     raise ValueError(unwrapping_advice(self.name, wrapper))
                 shapes = {name.removeprefix(wrapper): shape for name, (_, shape) in tensors.items()}
-                _check_shapes(self.path, fields, shapes)
+                check_shapes(self.path, fields, shapes)
         self._checked.add((needs_weights, may_be_wrapped))
         return self
 
@@ -169,7 +170,10 @@ class Checkpoint:
     def fields(self) -> dict[str, Any]:
         """The content of `config.json`."""
         if self.path.is_dir():
-            return read_json_object(self.path / "config.json")
+            path = self.path / "config.json"
+            if not path.is_file():
+                self._reject_adapter()
+            return read_json_object(path)
         from transformers import PreTrainedConfig
 
         fields: dict[str, Any] = PreTrainedConfig.get_config_dict(self.name)[0]
@@ -197,6 +201,17 @@ class Checkpoint:
         if quantized := self.fields.get("quantization_config"):
             method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
             raise ValueError(f"{self.name}: its weights are quantized ({method!r}); expected floating-point weights.")
+
+    def _reject_adapter(self) -> None:
+        """Reject a folder in which PEFT saved an adapter in place of a model."""
+        if (path := self.path / _ADAPTER_FILE).is_file():
+            base = read_json_object(path).get("base_model_name_or_path")
+            of_base = f" of {_shown(base)}" if base else ""
+            raise FileNotFoundError(
+                f"{self.path} holds a PEFT adapter{of_base}; expected a model. In Python, with peft, "
+                f"PeftModel.from_pretrained(model, {str(self.path)!r}).merge_and_unload().save_pretrained(...) makes "
+                "one of it; save the tokenizer there, too."
+            )
 
     @property
     def has_weights(self) -> bool:
@@ -244,6 +259,7 @@ class Checkpoint:
                 "reads the folder that it was converted from, or what `mybert convert openvino` writes. The graph is "
                 "for onnxruntime's InferenceSession and other tools: docs/graphs.md."
             )
+        self._reject_adapter()
         pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
         if pickled is not None:
             raise FileNotFoundError(
@@ -432,7 +448,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def _check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
+def check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> None:
     """Check the sizes in the configuration of a BERT model, and that its tensors have the shapes that they imply."""
     path = model_dir / "config.json"
     sizes = {name: config.get(name, default) for name, (_, default) in _SIZES.items()}

@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
@@ -69,7 +69,9 @@ class Group(Enum):
 
 
 _EXPECTED = {bool: "a truth value", float: "a number", int: "a whole number", str: "a text"}  # in words, for messages
-_DATA = ("examples", "rows", "text", "file")  # what options read that is no model
+_DATA = ("examples", "rows", "text")  # what options read that may be in memory
+_FILES = ("text file", "file")  # what is no model, either
+_LONGEST_VALUE = 80  # characters; messages name the type of longer ones
 _OF_CLASSES = ("group", "decides", "needs")  # attributes of a class, for all of its options
 
 
@@ -86,7 +88,7 @@ class Option(Field):
     comes_last: bool | None
     positional: int | None
     required: bool | str | None
-    reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None
+    reads: Literal["model", "model folder", "examples", "rows", "text", "text file", "file"] | None
     writes: bool | None
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -119,7 +121,7 @@ def option(
     comes_last: bool | None = None,
     positional: int | None = None,
     required: bool | str | None = None,
-    reads: Literal["model", "model folder", "examples", "rows", "text", "file"] | None = None,
+    reads: Literal["model", "model folder", "examples", "rows", "text", "text file", "file"] | None = None,
     writes: bool | None = None,
     **more: Any,
 ) -> Any:
@@ -133,7 +135,7 @@ def option(
     Args:
         default: Its default; without one it is required. A list is copied.
         help: One sentence for the help.
-        range: The numbers that it may be. Words that it may be are its type, a `Literal`.
+        range: The numbers that it may be. Words that it may be are its type, a `Literal`, or `choices` among `more`.
         group: Where the help shows it.
         decides: Whether a run's result depends on it, so that only a run with the same value is resumed;
             "if_not_default": records of runs leave out the default.
@@ -146,7 +148,8 @@ def option(
         required: Whether it has to be given although it has a default, as fields after others must have; names of
             options: unless one of these is given.
         reads: What the command reads there, which can be looked at before it starts: a model or tokenizer, a model
-            that must be a folder, labeled examples or other rows, text of a corpus, or another file or folder.
+            that must be a folder, labeled examples, other rows or text of a corpus, which may be in memory, or files
+            with text, or another file or folder.
         writes: Whether it names a file or folder to write; then `~` is the home folder, which shells leave to programs
             in `--output_dir=~/x`.
         **more: Arguments of `add_argument`, or of `dataclasses.field`.
@@ -274,7 +277,7 @@ def _typed(option: Any, hint: Any, value: Any) -> Any:
         if is_data:
             return [value] if isinstance(value, str) else value
         value = value.tolist() if hasattr(value, "tolist") else value
-        several = isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+        several = isinstance(value, (Sequence, Set)) and not isinstance(value, (str, bytes))
         return [_typed(option, item, one) for one in (value if several else [value])]
     if is_data:
         return value
@@ -292,9 +295,21 @@ def _typed(option: Any, hint: Any, value: Any) -> Any:
         with suppress(ValueError):
             return value_of_text(hint, str(value))
     # Objects for a text, and words for a truth value, are of transformers' options, whose table has not every type.
-    if words or (str in types and not (is_bool and hint is str)) or type(value) is type(default_of(option)):
+    is_object = str in types and not isinstance(option, Option) and not (is_bool and hint is str)
+    if words or is_object or type(value) is type(default_of(option)):
         return value
-    raise SettingError(option.name, value, next(_EXPECTED[each] for each in _EXPECTED if each in types))
+    raise _type_error(option, value, next(_EXPECTED[each] for each in _EXPECTED if each in types))
+
+
+def _type_error(option: Any, value: Any, expected: str) -> SettingError:
+    """The error for a value of another type; of an object with a long text, such as a model, the type is named."""
+    if getattr(option, "reads", None) or getattr(option, "writes", None):
+        expected = "a path or name"
+    text = repr(value)
+    if len(text) <= _LONGEST_VALUE and "\n" not in text:
+        return SettingError(option.name, value, expected)
+    template = "{:option} is of type {}; expected {}: {}."
+    return SettingError.worded(template, option.name, type(value).__name__, expected, _purpose(option))
 
 
 def check_options(settings: Any) -> None:
@@ -310,7 +325,7 @@ def check_options(settings: Any) -> None:
     check_ranges(kind, values)
     options_of_file: dict[str, list[str]] = {}
     for name, each in options.items():
-        if getattr(each, "reads", None) in _DATA:  # of data in memory, nothing is compared
+        if getattr(each, "reads", None) in (*_DATA, *_FILES):  # of data in memory, nothing is compared
             value = values[name]
             for item in value if isinstance(value, (list, tuple)) else [value]:
                 if isinstance(item, (str, Path)) and str(item) not in ("", "-"):
@@ -324,7 +339,7 @@ def check_options(settings: Any) -> None:
 
 
 def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
-    """Check values by option: numbers by their ranges, words by their types."""
+    """Check values by option: numbers by their ranges, words by their types or choices."""
     kinds, options = types_of(kind), options_of(kind)
     for name, value in values.items():
         each = options[name]
@@ -334,9 +349,10 @@ def check_ranges(kind: Any, values: Mapping[str, Any]) -> None:
             limits = getattr(each, "range", None) or (_FINITE if isinstance(number, float) else None)
             if limits:
                 check_number(name, number, limits)
-        # Words of a list are those of its items.
+        # Words of a list are those of its items; those of transformers' options may be choices of a text.
         items = [item for part in parts for item in (get_args(part) if get_origin(part) is list else (part,))]
         words = [word for item in items if get_origin(item) is Literal for word in get_args(item)]
+        words = [*dict.fromkeys(words)] or [*each.metadata.get("choices", ())]
         if words and not all(one in (*words, each.default) for one in (value if is_list else [value])):
             raise SettingError(name, value, "" if len(words) > 1 else str(words[0]), known=words)
 
@@ -363,6 +379,11 @@ def missing_options(kind: type, given: Mapping[str, Any]) -> dict[Field, list[st
     return {each: missing[each] for each in sorted(missing, key=place)}
 
 
+def _purpose(option: Field) -> str:
+    """The first sentence of an option's help."""
+    return str(option.metadata.get("help", option.name)).partition(". ")[0].rstrip(".")
+
+
 def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, list, dict, bool)) and not value)
 
@@ -381,7 +402,7 @@ def not_set(missing: Mapping[Field, Sequence[str]], example: str = "") -> Wordin
         return worded(
             "{:option} is not set; expected: {}.{}",
             each.name,
-            each.metadata["help"].partition(". ")[0].rstrip("."),
+            _purpose(each),
             instead,
         )
     template = f"{', '.join(['{}'] * (len(names) - 1))} and {{}} are not set{{}}."

@@ -68,7 +68,7 @@ def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
     Raises:
         ValueError, OSError: As `evaluate_model`.
     """
-    return _measured(EvaluateArguments(model=str(model), data=data, **settings))
+    return _measured(EvaluateArguments(model=model, data=data, **settings))
 
 
 def evaluate_model(arguments: EvaluateSettings) -> dict[str, float]:

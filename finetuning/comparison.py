@@ -51,7 +51,7 @@ def compare(first: str | Path, second: str | Path, data: Any, **settings: Any) -
     Raises:
         ValueError, OSError: As `compare_files`.
     """
-    return _compared(CompareArguments(models=[str(first), str(second)], data=data, **settings))
+    return _compared(CompareArguments(models=[first, second], data=data, **settings))
 
 
 def compare_files(arguments: CompareSettings) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ..files.checkpoint import Checkpoint
 from ..files.choices import choice
@@ -141,12 +141,6 @@ class DistillSettings(TaskTrainingSettings):
     def teachers_name(self) -> str:
         """The name of the teacher; for a folder, without its path."""
         return Path(self.teacher).resolve().name if Path(self.teacher).is_dir() else self.teacher
-
-    @classmethod
-    def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; paths of models are texts."""
-        given = super().read(given)
-        return given | {name: str(given[name]) for name in ("teacher", "student") if given.get(name)}
 
     def check(self) -> None:
         """Reject values that do not go together, as far as they can be checked without looking at the data."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
-from transformers import TrainingArguments
+from transformers import PreTrainedModel, TrainingArguments
 
 from ..cards import Comparison, plain_text
 from ..files.checkpoint import Checkpoint, check_available
@@ -32,6 +33,7 @@ from .distillation_trainer import (
     LayerLosses,
     Teacher,
     init_embeddings_from_teacher,
+    relation_heads,
     teaching_of,
     with_soft_targets,
 )
@@ -210,9 +212,10 @@ class Distillation(Finetuning):
             check_available(name, "tokenizer")
             tokenizer = load_tokenizer(Checkpoint(name))
             tokenizer.model_max_length = min(tokenizer.model_max_length, _POSITIONS)
+        if self.settings.dry_run:
+            Teacher.check(self.settings.teacher, self.plan.task)
         run = read_run(self.plan, task, tokenizer, unlabeled, self._labels)
-        if not self.settings.dry_run:
-            self._check_same_tokens(run)
+        self._check_same_tokens(run)
         return run
 
     def _labels(self, task: Task, data: Sequence[tuple[Source, Sequence[Any]]]) -> Labels | None:
@@ -242,7 +245,7 @@ class Distillation(Finetuning):
                 "{:option} is {}; there is no such loss for multiple choice.", wanted[0], getattr(settings, wanted[0])
             )
         compares = worded("{:option} compares", wanted[0]) if wanted else "the task's answers compares"
-        if not wanted and not teaching_of(task).compares_tokens:
+        if settings.dry_run or (not wanted and not teaching_of(task).compares_tokens):
             return
         teacher = self.teacher.found.tokenizer
         same = run.tokenizer.get_vocab() == teacher.get_vocab()
@@ -316,6 +319,14 @@ class Distillation(Finetuning):
             layers_learned.check(model)
         self.parameters["student"] = model.num_parameters()
         return model, new
+
+    def empty(self, run: TaskRun, plan: FinetunePlan) -> PreTrainedModel:
+        """The student at the start of training, without weights; its relations must fit the teacher's."""
+        student = super().empty(run, plan)
+        if self.settings.relation_weight:
+            with torch.device("meta"):
+                relation_heads(run.task.auto_class.from_config(Checkpoint(self.settings.teacher).config), student)
+        return student
 
     def _layer_losses(self) -> LayerLosses | None:
         settings = self.settings

@@ -40,10 +40,10 @@ from ..files.text import new_digest
 from ..modeling_mybert.losses_mybert import full_precision
 from .data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData
 from .features import FeatureTaggerConfig
-from .heads import attention_projections, encoder_layers
+from .heads import attention_projections, encoder_layers, other_head_error
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .tasks.losses import SOFT_TARGETS, ItemLoss, Teaching, tables_of
-from .tasks.steps import network_outputs
+from .tasks.steps import network_outputs, trained_classes
 from .tasks.task import Task
 from .training.plan import FinetunePlan
 from .training.preparation import TaskRun
@@ -69,6 +69,11 @@ class Teacher:
     @classmethod
     def load(cls, name: str, task: Task, device: torch.device) -> Teacher:
         """Load a teacher for a task; one without its head, or with another kind of head, is an error."""
+        return cls(load_finetuned_model(task, cls.check(name, task), device))
+
+    @staticmethod
+    def check(name: str, task: Task) -> Checkpoint:
+        """Check that a model's configuration is that of a teacher for a task; returns its checkpoint."""
         checkpoint = Checkpoint(name)
         config = checkpoint.config
         if isinstance(config, FeatureTaggerConfig):
@@ -78,7 +83,10 @@ class Teacher:
         problem, wanted = getattr(config, "problem_type", None), task.config_fields(None).get("problem_type")
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
-        return cls(load_finetuned_model(task, checkpoint, device))
+        if error := other_head_error(name, config, task.auto_class, task.pipeline):
+            raise error
+        trained_classes(task, name, config)
+        return checkpoint
 
     def read(self, task: Task, data: TaskData) -> TaskData:
         """The examples of data, tokenized for the teacher."""

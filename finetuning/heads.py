@@ -62,13 +62,12 @@ def load_with_head(
     name: str,
     before: PreTrainedConfig,  # the configuration in its folder
     auto_class: Any,
-    config_fields: dict[str, Any],
+    config: PreTrainedConfig,  # see `starting_config`
     changes: NetworkChanges,
-    own_config: PreTrainedConfig | None = None,  # of a model with random weights, instead of the folder's
+    is_random: bool,  # whether no weights are loaded
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model with a head, a new one if it has another; also returns the names of new parameters."""
-    config = _starting_config(name, before, config_fields, changes, own_config)
-    if changes.from_scratch or own_config is not None:
+    if is_random:
         vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
@@ -77,7 +76,9 @@ def load_with_head(
     head = [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
     if changes.new_head:
         new |= set(reinitialize(model, [*head_modules(model), *_pooler(model)]))
-    elif (_has_other_head(before, auto_class) or _pools_otherwise(before, changes)) and not new.issuperset(head):
+    elif not new.issuperset(head) and (
+        _pools_otherwise(before, changes) or other_head_error(name, before, auto_class, "another task")
+    ):
         new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
     if has_new_head(model, new):
         vars(model.config).pop(TARGET_SCALE, None)
@@ -92,7 +93,7 @@ def has_new_head(model: PreTrainedModel, new: Iterable[str]) -> bool:
     return any(not name.startswith(f"{model.base_model_prefix}.") for name in new)
 
 
-def _starting_config(
+def starting_config(
     name: str,
     before: PreTrainedConfig,
     config_fields: dict[str, Any],
@@ -141,11 +142,8 @@ def load_finetuned(
     name = checkpoint.name
     config = read_config(name) if checkpoint.config.model_type == "bert" else copy.deepcopy(checkpoint.config)
     config.update(_LOGITS_ONLY)
-    if _has_other_head(config, auto_class):
-        raise ValueError(
-            f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
-            f"fine-tuned for {pipeline}."
-        )
+    if error := other_head_error(name, config, auto_class, pipeline):
+        raise error
     if load_graph is not None:
         has_both = PRETRAINING_HEAD in heads_of(config)
         assert checkpoint.graph_file is not None
@@ -204,9 +202,15 @@ def heads_of(config: PreTrainedConfig) -> set[str]:
     return heads | ({"MaskedLM", "NextSentencePrediction"} if has_both else set())
 
 
-def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
-    own = head_name(auto_class.__name__)
-    return bool(own) and own not in heads_of(config) and not heads_of(config) <= {""}
+def other_head_error(name: str, config: PreTrainedConfig, auto_class: Any, pipeline: str) -> ValueError | None:
+    """The error for a model with another head than that of `auto_class` (`pipeline` in the Hub's terms), if it has."""
+    own, heads = head_name(auto_class.__name__), heads_of(config)
+    if not own or own in heads or heads <= {""}:
+        return None
+    return ValueError(
+        f"{name} has no head for this task (it is a {(config.architectures or [])[0]}); expected a model that was "
+        f"fine-tuned for {pipeline}."
+    )
 
 
 def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:

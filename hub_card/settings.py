@@ -62,7 +62,7 @@ class PublicationOptions(Part):
         [],
         "Texts, one per line or table row, the two of a pair separated by |||: graphs are compared on them, and "
         "OpenVINO's is int8, calibrated with 300 of them.",
-        reads="text",
+        reads="text file",
         needs="graphs",
     )
 

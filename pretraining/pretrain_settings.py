@@ -256,8 +256,7 @@ class PretrainSettings(TrainingSettings):
         given = super().read(given)
         if "text" in given:
             given["text"] = sources_of(given["text"], "text", in_parts=False)
-        names = {name: str(given[name]) for name in ("token_store", "tokenizer", "model") if given.get(name)}
-        return given | names
+        return given
 
     def check(self) -> None:
         """Reject values that do not go together."""

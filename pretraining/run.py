@@ -276,7 +276,9 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
     recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
     record = plan.result_settings() | {"text": recorded or sources}
     config = model_config(plan, settings.vocab_size if tokenizer is None else len(tokenizer))
-    size = {"pieces": config.vocab_size, **size_of(model_class_of(settings), config)}
+    with torch.device("meta"):
+        model = model_class_of(settings)(config)
+    size = {"pieces": config.vocab_size, **size_of(model)}
     return dry_run_report(
         settings,
         plan.decisions,

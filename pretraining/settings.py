@@ -283,7 +283,7 @@ class DataSettings(StoreSettings):
         "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
         "or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing store is shown.",
         positional=1,
-        reads="text",
+        reads="text file",
     )
     dry_run: bool = option(
         False, "Write nothing; show what --filter leaves out, or could leave out, with examples.", group=Group.FILTERS

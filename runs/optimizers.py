@@ -36,7 +36,20 @@ def loss_of(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-class MyBertAdamW(torch.optim.AdamW):
+class _CountsUncorrected(torch.optim.Optimizer):
+    """An optimizer whose steps without bias correction count from `UNCORRECTED_STEP`."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; see `torch.optim.Optimizer.load_state_dict`."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state.get(parameter, {})
+                if "step" in state and not group["correct_bias"] and float(state["step"]) < UNCORRECTED_STEP:
+                    state["step"] = torch.as_tensor(state["step"], dtype=torch.float32) + UNCORRECTED_STEP
+
+
+class MyBertAdamW(_CountsUncorrected, torch.optim.AdamW):
     """AdamW with the paper's values, by default without bias correction, as in Google's `AdamWeightDecayOptimizer`.
 
     The update is `w -= lr * (m / (sqrt(v) + eps) + weight_decay * w)`, with m and v the running means of the gradient
@@ -92,15 +105,6 @@ class MyBertAdamW(torch.optim.AdamW):
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("correct_bias", self.defaults["correct_bias"])
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state; see `torch.optim.Optimizer.load_state_dict`."""
-        super().load_state_dict(state_dict)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                state = self.state.get(parameter)
-                if state and not group["correct_bias"] and float(state["step"]) < UNCORRECTED_STEP:
-                    state["step"] = torch.as_tensor(state["step"], dtype=torch.float32) + UNCORRECTED_STEP
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
@@ -187,7 +191,7 @@ def nearest_orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     return found.mT if is_tall else found
 
 
-class MuonWithAdamW(torch.optim.Optimizer):
+class MuonWithAdamW(_CountsUncorrected):
     """Muon and `MyBertAdamW` as one optimizer, with one state, one list of groups and one schedule.
 
     Args:

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ..files.options import default_of, options_of
 from ..files.settings import Decision, Parts, flat
@@ -52,11 +51,9 @@ def dry_run_report(
     return report
 
 
-def size_of(model_class: type[PreTrainedModel] | Any, config: PretrainedConfig) -> dict[str, int]:
-    """Layers, hidden size and number of parameters of a model, without its weights."""
-    with torch.device("meta"):
-        model = model_class.from_config(config) if hasattr(model_class, "from_config") else model_class(config)
-    sizes = {name: getattr(config, name, None) for name in ("num_hidden_layers", "hidden_size")}
+def size_of(model: PreTrainedModel) -> dict[str, int]:
+    """Layers, hidden size and number of parameters of a model, which needs no weights (`torch.device("meta")`)."""
+    sizes = {name: getattr(model.config, name, None) for name in ("num_hidden_layers", "hidden_size")}
     return {name: size for name, size in sizes.items() if size} | {"parameters": model.num_parameters()}
 
 

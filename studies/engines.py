@@ -27,6 +27,7 @@ from ..files.text import PAIR_SEPARATOR
 from ..finetuning.data import DataRow, rows_of, text_columns
 from ..finetuning.prediction.predictor import Predictor
 from ..finetuning.tasks.task import Task
+from ..tokenization.characters import replace_lone_surrogates
 from . import register
 from .settings import BenchSettings
 from .timing import REST, describe_setting, evenly, heading, in_turns, memory, ratio, row, timed
@@ -178,7 +179,8 @@ def _converted(model: str, texts: Sequence[Sequence[str]], temporary: Path) -> d
     lines = temporary / "calibration.txt"
     pairs = (PAIR_SEPARATOR.join((first, other)) for first, *others in texts for other in others)
     alone = (first for first, *others in texts if not others)
-    lines.write_text("\n".join(" ".join(text.split()) for text in chain(alone, pairs)), encoding="utf-8")
+    joined = "\n".join(" ".join(text.split()) for text in chain(alone, pairs))
+    lines.write_text(replace_lone_surrogates(joined), encoding="utf-8")
     folders, int8 = {}, {"dtype": "int8", "data": [str(lines)]}
     for engine, options in (("OpenVINO", dict[str, Any]()), ("OpenVINO int8", int8)):
         logger.info("converting to %s", engine)

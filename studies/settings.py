@@ -29,7 +29,7 @@ class StudySettings(Parts):
 
     # Settings with the default "{}" are maps; on the command line they are JSON.
     group = Group.TABLE
-    finetuning: str = option(
+    finetuning: dict[str, Any] | str = option(
         "{}", "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."
     )
     disable_tqdm: bool = option(False, "Show no progress bars.", group=Group.RECORDS)
@@ -96,7 +96,7 @@ class SuiteSettings(StudySettings):
     )
     num_seeds: int = option(1, "Number of runs, each with another seed; the best is kept.", group=Group.TRAINING)
     # Maps; on the command line they are JSON.
-    grid: str = option(
+    grid: dict[str, Any] | str = option(
         "{}",
         'Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. {"learning_rate": '
         '[3e-4, 1e-4], "num_train_epochs": [3, 4]}: for each task, the combination that is best on a tenth of the '
@@ -181,20 +181,20 @@ class AblationSettings(StudySettings):
     rows: list[str] = option(
         [], f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)} (default: all)."
     )
-    variants: str = option(
+    variants: dict[str, Any] | str = option(
         "{}",
         "Rows of your own instead of the paper's: for each name a `title`, settings of `pretraining` and of "
         "`finetuning` that go before those of all rows, or a finished `model`, as a map in the YAML file or as "
         'JSON, e.g. {"wide": {"pretraining": {"hidden_size": 512}}}.',
     )
-    tasks: str = option(
+    tasks: dict[str, Any] | str = option(
         "{}",
         "Tasks to fine-tune on: name and settings of `mybert finetune` for each, as a map in the YAML file or as "
         'JSON, e.g. {"sst2": {"data_dir": "glue/SST-2"}}.',
         group=Group.INPUT,
         required=True,
     )
-    pretraining: str = option(
+    pretraining: dict[str, Any] | str = option(
         "{}", "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."
     )
 

@@ -83,7 +83,7 @@ class VocabSettings(VocabularySettings):
         help="Text to learn from: files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
         "(standard input) or data sets of the Hub (hf:owner/name:configuration:split).",
         positional=1,
-        reads="text",
+        reads="text file",
     )
     output_dir: str = option(help=f"Folder for {', '.join(TOKENIZER_FILES)}.", comes_last=True, writes=True)
     # The command prints a report, which should be measured on text that was not used for learning.

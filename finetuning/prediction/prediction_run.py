@@ -82,7 +82,9 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
-    arguments = PredictArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
+    arguments = PredictArguments(
+        model=model, data=data_parts(data), output=STDIN if output is None else output, **settings
+    )
     prediction = _Prediction(arguments)
     if output is not None:
         return prediction.write()

@@ -241,7 +241,7 @@ class Predictor:
 
     def __init__(self, model: str | Path | PredictorSettings, **settings: Any) -> None:
         if not isinstance(model, PredictorSettings):  # of which `predict` has all
-            model = build(PredictorSettings, {"model": str(model), **settings})
+            model = build(PredictorSettings, {"model": model, **settings})
         self.settings = model
         self.task = self.settings.resolve_task()
         check_answers(self.task, self.settings.top_k, self.settings.probabilities)

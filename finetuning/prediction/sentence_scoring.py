@@ -55,7 +55,9 @@ def score(model: str | Path, data: Any, output: str | Path | None = None, **sett
         ValueError: If the model has no masked-LM head, the data holds no sentences, or a sentence is empty.
         OSError: If a file cannot be read or written.
     """
-    arguments = ScoreArguments(model=str(model), data=data_parts(data), output=str(output or STDIN), **settings)
+    arguments = ScoreArguments(
+        model=model, data=data_parts(data), output=STDIN if output is None else output, **settings
+    )
     return score_files(arguments) if output is not None else _scored(arguments, output=None)[1]
 
 

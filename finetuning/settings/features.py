@@ -34,7 +34,7 @@ class FeaturesSettings(Parts):
         f"separated by{PAIR_SEPARATOR.rstrip()}.",
         required=True,
         positional=1,
-        reads="text",
+        reads="text file",
     )
     output: str = option("", "File to write: .jsonl or .safetensors.", required=True, comes_last=True, writes=True)
     features: str | None = option(

@@ -37,7 +37,7 @@ from ..data import (
     sequences_of,
     text_columns,
 )
-from ..heads import check_head, check_max_length, keeps_head, load_with_head
+from ..heads import check_head, check_max_length, keeps_head, load_with_head, starting_config
 from ..network_settings import NetworkChanges
 from .sentence_rows import continues_sentence
 from .task import Task
@@ -106,18 +106,26 @@ def load_task_model(
 ) -> tuple[PreTrainedModel, list[str]]:
     """Load a model with a task's head, or a new head if it has another one; also returns the new parameters."""
     before, changes = Checkpoint(name).config, changes or NetworkChanges()
+    own = initial_config(task, name, before, labels, changes, config)
+    return load_with_head(name, before, task.auto_class, own, changes, changes.from_scratch or config is not None)
+
+
+def initial_config(
+    task: Task,
+    name: str,
+    before: PreTrainedConfig,  # the configuration in its folder
+    labels: Labels | None,
+    changes: NetworkChanges,
+    own_config: PreTrainedConfig | None = None,  # of a model with random weights, in place of the model's
+) -> PreTrainedConfig:
+    """The configuration of a model with a task's head, before it is trained; the model must fit the task."""
     check_max_length(task.max_length, name, before)
-    check_kept_head(task, name, labels, changes)
-    return load_with_head(name, before, task.auto_class, task.config_fields(labels), changes, config)
-
-
-def check_kept_head(task: Task, name: str, labels: Labels | None, changes: NetworkChanges) -> None:
-    """Reject a model whose head is kept, but was fine-tuned for other classes, see `check_head`."""
-    before, config_fields = Checkpoint(name).config, task.config_fields(labels)
+    config_fields = task.config_fields(labels)
     if keeps_head(before, task.auto_class, changes):
         _check_order(task, name, before)
         if "id2label" in config_fields:
             check_head(name, before, Labels(tuple(config_fields["id2label"].values())))
+    return starting_config(name, before, config_fields, changes, own_config)
 
 
 def trained_classes(task: Task, name: str, config: PreTrainedConfig) -> Labels:

@@ -426,14 +426,14 @@ class FinetuneSettings(TaskTrainingSettings):
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Values by option; a path of the model and names of classes are texts; some approaches have own defaults."""
+        """Values by option; some approaches have own defaults."""
         given = super().read(given)
         if given.get("approach") == Best.name and not (given.get("validation_file") or given.get("validation_split")):
             given["folds"] = given.get("folds") or _FOLDS
         if given.get("class_names"):  # fine-tuning on so few texts learns nothing
             given["approach"] = given.get("approach") or LinearProbe.name
             given["class_names"] = [str(name) for name in given["class_names"]]
-        return given | ({"model": str(given["model"])} if given.get("model") else {})
+        return given
 
     def _check_class_names(self, task: Any) -> None:
         if not (task.classifies_texts and task.has_one_class and task.text_pair_column is None):

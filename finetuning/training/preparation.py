@@ -1,5 +1,6 @@
 """Preparing a run: the task with tokenizer, classes and data, and the initial model."""
 
+import copy
 import logging
 import warnings
 from collections import Counter
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
@@ -21,13 +23,13 @@ from ...files.loading import load_tokenizer, longest_sequence
 from ...files.source import Source
 from ...modeling_mybert import IGNORE_INDEX
 from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData, accepted_rows, rows_of
-from ..heads import encoder_layers, has_new_head, reinitialize_layers
+from ..heads import check_max_length, encoder_layers, has_new_head, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.data_report import check_classes
 from ..tasks.feature_tagging import new_tagger
-from ..tasks.steps import in_order_of, load_task_model, read_task_rows
+from ..tasks.steps import in_order_of, initial_config, load_task_model, read_task_rows
 from ..tasks.task import Task
-from .finetune_settings import Contrastive
+from .finetune_settings import Contrastive, Tagger
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .plan import FinetunePlan, sources
 
@@ -210,14 +212,38 @@ def starting_model(
 ) -> StartingModel:
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     settings = plan.settings
-    adapter = read_adapter_config(settings.peft_config) if settings.has_adapter else None
     set_seed(seed)
-    if approach == "features":
+    if approach == Tagger.name:
         model, new = new_tagger(run.task, run.labels)
     else:
         model, new = load_task_model(run.task, settings.model, run.labels, plan.network(approach), config)
     if has_new_head(model, new) and not settings.class_weights:  # under which all classes are equally frequent
         set_head_bias(model, run.task, run.train)
+    return _with_trained_parts(model, plan, approach), new
+
+
+def empty_model(
+    run: TaskRun, plan: FinetunePlan, approach: str, config: PreTrainedConfig | None = None
+) -> PreTrainedModel:
+    """The initial model of an approach without weights and adapters, if `starting_model` can make it."""
+    task, name = run.task, plan.settings.model
+    before = Checkpoint(name).config
+    if approach == Tagger.name:
+        check_max_length(task.max_length, name, before)
+        made = copy.deepcopy(before)
+        made.update(task.config_fields(run.labels))
+    else:
+        made = initial_config(task, name, before, run.labels, plan.network(approach), config)
+    with torch.device("meta"):
+        model: PreTrainedModel = task.auto_class.from_config(made, trust_remote_code=False)
+        _with_trained_parts(copy.deepcopy(model), plan, approach)
+    return model
+
+
+def _with_trained_parts(model: PreTrainedModel, plan: FinetunePlan, approach: str) -> PreTrainedModel:
+    """A model with the layers reinitialized or frozen, or the adapter added, that the settings name."""
+    settings = plan.settings
+    adapter = read_adapter_config(settings.peft_config) if settings.has_adapter else None
     fresh, frozen = settings.reinitialize_layers, settings.freeze_layers
     if approach == Contrastive.name and frozen >= len(encoder_layers(model)):
         raise SettingError.worded(
@@ -237,7 +263,7 @@ def starting_model(
             frozen,
             len(encoder_layers(model)),
         )
-    return (model if adapter is None else add_adapter(model, adapter)), new
+    return model if adapter is None else add_adapter(model, adapter)
 
 
 # Selecting training and held-out examples; a choice depends only on the data and the seed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -45,15 +44,30 @@ from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line
 from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
-from ..tasks.steps import check_kept_head
 from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
 from .contrastive import ContrastiveTrainer
-from .finetune_settings import FITTED_HEADS, Contrastive, FinetuneSettings, LinearProbe, TaskTrainingSettings
+from .finetune_settings import (
+    FITTED_HEADS,
+    Best,
+    Contrastive,
+    FinetuneSettings,
+    LinearProbe,
+    Tagger,
+    TaskTrainingSettings,
+)
 from .measurement import FOLD_OUTPUTS, METRICS, measure_run
 from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
 from .plan import FinetunePlan, completed, plan_finetuning, training_length
-from .preparation import StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
+from .preparation import (
+    StartingModel,
+    TaskRun,
+    check_batches,
+    check_metric,
+    empty_model,
+    read_run,
+    starting_model,
+)
 from .trainer import LossBreaksTies, TaskTrainer, fit_linear_probe
 from .trainings import (
     CONFIG,
@@ -183,15 +197,16 @@ class Finetuning:
     def describe(self) -> dict[str, Any]:
         """What `run` would do: the report of a dry run, see `dry_run_report`."""
         settings, task = self.plan.settings, self.plan.task
-        checkpoint = Checkpoint(settings.model).check(needs_weights=False)
+        self.check()
         if settings.max_length is None:
-            task = fitted_to_model(task, checkpoint.config)
+            task = fitted_to_model(task, Checkpoint(settings.model).config)
+        if settings.approach == Tagger.name:
+            feature_task(task, settings.features, settings.model, settings.lstm_size, "cpu")  # an error if it has none
         run = self.read(task)  # without features of a frozen encoder, which need its weights
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
         check_metric(run, plan)
         check_batches(run, plan)
-        if settings.approach != "features":
-            check_kept_head(run.task, settings.model, run.labels, plan.network(settings.approach))
+        model = self.empty(run, plan)
         sets = {"train": run.train}
         for split, parts in (("validation", run.validation), ("test", run.test)):
             sets |= {f"{split} {name}".strip(): data for name, data in parts.items()}
@@ -199,7 +214,7 @@ class Finetuning:
             self.said,
             plan.decisions,
             state_of_run(settings.output_dir, self.result_settings(plan), settings.overwrite),
-            model={"name": self.model_name, **self.size(run)},
+            model={"name": self.model_name, **size_of(model)},
             data={
                 name: {"source": data.source.described, "examples": len(data.examples), "sequences": len(data)}
                 for name, data in sets.items()
@@ -212,11 +227,11 @@ class Finetuning:
         """The configuration of a new model; None for one that exists."""
         return None
 
-    def size(self, run: TaskRun) -> dict[str, int]:
-        """The size of the model that would be trained."""
-        config = self.new_config(run) or copy.deepcopy(Checkpoint(self.plan.settings.model).config)
-        config.update(run.task.config_fields(run.labels))
-        return size_of(run.task.auto_class, config)
+    def empty(self, run: TaskRun, plan: FinetunePlan) -> PreTrainedModel:
+        """The model at the start of training, without weights; what `start` rejects by its structure is an error."""
+        compared = [each.name for each in getattr(plan.settings.trained, "compared", ())]
+        models = [empty_model(run, plan, name, self.new_config(run)) for name in compared or [plan.settings.approach]]
+        return models[0]
 
     @without_loading_bars()
     def run(self) -> dict[str, Any]:
@@ -272,6 +287,8 @@ class Finetuning:
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
             plan.log_pooling(settings.approach)
+            if settings.approach == Best.name:  # of which the others begin later
+                self.empty(run, plan)
             start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read, decisions=plan.decisions)

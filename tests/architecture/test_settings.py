@@ -4,11 +4,13 @@ import dataclasses
 import typing
 
 import pytest
+from torch import nn
 from transformers import TrainingArguments
 
 from mybert import cli
+from mybert.files.errors import SettingError
 from mybert.files.options import options_of, parts_of, types_of
-from mybert.files.settings import Part, Parts
+from mybert.files.settings import Part, Parts, build
 from mybert.finetuning.training.plan import FinetunePlan
 from mybert.pretraining import PretrainPlan
 
@@ -60,6 +62,15 @@ def test_an_option_belongs_to_one_part_or_to_alternatives():
                 owners.setdefault(name, []).append(each.name)
         assert not {name: fields for name, fields in owners.items() if len(fields) > 1}
         assert set(options_of(root)) == set(types_of(root))
+
+
+@pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.__name__)
+def test_build_object_in_place_of_a_path_names_option_and_type(root):
+    for name, each in options_of(root).items():
+        reads, writes = getattr(each, "reads", None), getattr(each, "writes", None)
+        if writes or (reads and reads not in ("examples", "rows", "text")):  # which may be in memory
+            with pytest.raises(SettingError, match=f"^{name} is of type Sequential; expected a path or name: "):
+                build(root, {name: nn.Sequential(nn.ReLU())})
 
 
 def test_there_are_few_rules_between_options():

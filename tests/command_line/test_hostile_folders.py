@@ -164,6 +164,17 @@ def test_one_sentence_and_nothing_written(command, way, folders, desk, capsys):
     assert sorted(path.name for path in model.iterdir()) == before
 
 
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"curves"} - {*WITHOUT_WEIGHTS}))
+def test_an_adapter_in_place_of_a_model_is_named(command, folders, desk, capsys):
+    model = shutil.copytree(folders["mybert", True], desk / "model")
+    (model / "config.json").unlink()
+    (model / "model.safetensors").rename(model / "adapter_model.safetensors")
+    (model / "adapter_config.json").write_text('{"base_model_name_or_path": "a/base"}')
+    assert run(command) == 2
+    assert "model holds a PEFT adapter of 'a/base'; expected a model." in capsys.readouterr().err
+    assert not [path.name for path in desk.iterdir() if path.name.startswith(("out", ".out"))]
+
+
 def without_tokenizer(folder):
     for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         (folder / name).unlink()

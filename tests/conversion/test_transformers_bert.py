@@ -17,6 +17,7 @@ from mybert.conversion import (
     to_transformers_bert,
     verify_conversion,
 )
+from mybert.files.errors import SettingError
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +74,17 @@ def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path, change_co
     from_transformers_bert(tmp_path / "bert", tmp_path / "encoder", head="encoder")
     kept = json.loads((tmp_path / "encoder" / "config.json").read_text())
     assert not kept.keys() & labels.keys()
+
+
+@pytest.mark.parametrize("head", ["token-classification", "multiple-choice"])
+def test_head_that_classes_do_not_fit_is_an_error_that_names_the_source(tmp_path, save_bert, write_vocab, head):
+    save_bert(tmp_path / "bert", "sequence-classification", num_labels=3)
+    write_vocab(tmp_path / "bert")
+    with pytest.raises(
+        SettingError, match=rf"^head is '{head}' and the model a Bert\w+: .* in {tmp_path / 'bert'} has"
+    ):
+        from_transformers_bert(tmp_path / "bert", tmp_path / "out", head)
+    from_transformers_bert(tmp_path / "bert", tmp_path / "out", "encoder")
 
 
 def test_left_to_right_models(tmp_path, save_model):

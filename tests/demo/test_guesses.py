@@ -8,6 +8,12 @@ from mybert import MyBertForMaskedLM, MyBertTokenizer
 from mybert.demo.guesses import Guess, MaskedWord, draw_words, guess_words, in_proportion
 
 
+def test_draw_words_leaves_out_parts_that_are_accents_alone():
+    passage = "a" + 99 * "\u0301"
+    drawn = {draw_words([passage], np.random.default_rng(seed))[0].word for seed in range(20)}
+    assert drawn == {passage[:4]}
+
+
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory, tiny_model):
     return tiny_model(tmp_path_factory.mktemp("model"), MyBertForMaskedLM, max_position_embeddings=12)

@@ -194,6 +194,18 @@ def test_files_that_are_not_there(folder, tmp_path):
     assert complaint(folder, FileNotFoundError) == f"There is no file {folder / 'config.json'}."
 
 
+@pytest.mark.parametrize("lost", [["config.json", "model.safetensors"], ["config.json"], ["model.safetensors"]])
+@pytest.mark.parametrize(("base", "named"), [("a/base", " of 'a/base'"), (None, "")])
+def test_an_adapter_in_place_of_a_model(folder, lost, base, named):
+    (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base}))
+    Checkpoint(folder).check_folder()  # a model may have one beside it
+    for name in lost:
+        (folder / name).unlink()
+    found = complaint(folder, FileNotFoundError)
+    assert found.startswith(f"{folder} holds a PEFT adapter{named}; expected a model.")
+    assert f"PeftModel.from_pretrained(model, {str(folder)!r}).merge_and_unload().save_pretrained(...)" in found
+
+
 def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
     assert head_name("RoFormerForSequenceClassification") == "SequenceClassification"
     assert head_name("AutoModelForMaskedLM") == "MaskedLM"

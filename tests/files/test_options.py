@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from pandas import DataFrame
+from torch import nn
 from transformers import HfArgumentParser
 
 from mybert.files.errors import SettingError
@@ -86,6 +88,9 @@ class Typed(Part):
     output: str = option("", "A file.", writes=True)
     rows: list[str] = option([], "Data.", reads="rows")
     nested: dict[str, int] | str | None = option(None, "An object.")
+    model: str | None = option(None, "Model folder. It is read.", reads="model")
+    corpus: list[str] = option([], "Text.", reads="text file")
+    when: str = option("epoch", "A time.", choices=("no", "epoch"))
 
 
 @pytest.mark.parametrize(
@@ -137,6 +142,13 @@ def test_build_reads_values_of_other_types_as_flags(given, found, monkeypatch):
         ({"sizes": ["8", "many"]}, "sizes is 'many'; expected a whole number."),
         ({"names": [False, True]}, "names is False; expected a text."),  # PyYAML's no and yes
         ({"precision": "half"}, "precision is 'half'; expected one of True, False, auto."),
+        ({"name": nn.Sequential(nn.ReLU())}, "name is of type Sequential; expected a text: A name."),
+        ({"model": nn.Sequential(nn.ReLU())}, "model is of type Sequential; expected a path or name: Model folder."),
+        ({"model": ["a", "b"]}, "model is ['a', 'b']; expected a path or name."),
+        ({"model": True}, "model is True; expected a path or name."),
+        ({"when": "epochs"}, "when is 'epochs'; expected one of no, epoch."),
+        ({"output": nn.Sequential(nn.ReLU())}, "output is of type Sequential; expected a path or name: A file."),
+        ({"corpus": DataFrame({"text": [""]})}, "corpus is of type DataFrame; expected a path or name: Text."),
     ],
 )
 def test_build_value_of_another_type_raises(given, message):

@@ -320,6 +320,18 @@ def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path, make):
         assert torch.equal(weights, expected)
 
 
+def test_muon_without_bias_correction_takes_over_steps_from_0(model):
+    optimizer = MuonWithAdamW(*matrix_groups(model, parameter_groups(model)), correct_bias=False)
+    take_steps(model, [optimizer], [], range(2))
+    state = optimizer.state_dict()
+    of_adam = [each for each in state["state"].values() if "step" in each]
+    for each in of_adam:
+        assert float(each["step"]) == UNCORRECTED_STEP + 2
+        each["step"] = torch.tensor(2.0)
+    optimizer.load_state_dict(state)
+    assert {float(each["step"]) for each in optimizer.state.values() if "step" in each} == {UNCORRECTED_STEP + 2}
+
+
 @pytest.mark.parametrize("copy_of", [copy.deepcopy, lambda both: pickle.loads(pickle.dumps(both))])
 def test_muon_can_be_copied_and_takes_further_groups(model, copy_of):
     optimizer = MuonWithAdamW(*matrix_groups(model, parameter_groups(model, 0.1)))

@@ -128,6 +128,12 @@ def test_own_model_that_reads_pairs_is_calibrated_with_pairs(bench, tmp_path, ti
     assert calibrated[0].splitlines() == [f"who sat ||| {TEXTS[row]} {row}" for row in range(0, 20, 2)]
 
 
+def test_lone_surrogates_in_texts_for_calibration_are_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(engines, "export_openvino", lambda *places, **options: None)
+    engines._converted("model", [["a \ud800 cat"]], tmp_path)
+    assert (tmp_path / "calibration.txt").read_text(encoding="utf-8") == "a \uffff cat"
+
+
 def test_own_model_on_a_single_row_is_one_sentence(classifier, tmp_path, capsys):
     (tmp_path / "one.txt").write_text("the cat\n")
     assert main(["bench", "--model", str(classifier[0]), "--data", str(tmp_path / "one.txt")]) == 2
