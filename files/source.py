@@ -272,7 +272,7 @@ class InMemoryData(Source):
 
     def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
         for number, item in enumerate(items_of(self.data, reading.column), start=1):
-            if isinstance(item, str) and content_suffix(item) in (*TABLE_SUFFIXES, ".txt") and Path(item).is_file():
+            if isinstance(item, str) and item.endswith((*TABLE_SUFFIXES, ".txt")) and Path(item).is_file():
                 raise ValueError(
                     f"{self.where(number)}: {item!r} is the name of a file; expected a text, or its path alone."
                 )
