@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal
@@ -96,14 +98,15 @@ class NullThreshold(Calibrator):
     unanswerable: bool = False
 
     def fit(self, predictions: Predictions, examples: Examples) -> Self:
-        """With the threshold of the best F1, unless there is one."""
+        """With a threshold of the best F1, unless there is one: in the middle between the odds of two questions."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self
-        odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
-        # If it is best to answer nothing, the official script returns 0, whatever the odds.
-        nothing = math.nextafter(min(odds, default=0.0), -math.inf)
-        thresholds = (self.scores(predictions, examples)["best_f1_thresh"], nothing)
-        fits = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
+        odds = sorted({prediction.null_odds for prediction in predictions if prediction.null_odds is not None})
+        middles = [odds[0] - 1, *map(fmean, pairwise(odds)), odds[-1] + 1]
+        # The official script's is the odds of a question, which another machine rounds differently; or, if it is best
+        # to answer nothing, 0, whatever the odds.
+        best = bisect(odds, self.scores(predictions, examples)["best_f1_thresh"])
+        fits = [replace(self, null_score_threshold=middles[place]) for place in (best, 0)]
         return max(fits, key=lambda fit: fit.scores(predictions, examples)["f1"])
 
     def text(self, prediction: AnswerPrediction) -> str:
