@@ -9,11 +9,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from .text import content_suffix, open_text, text_lines
+from .text import HEADER_AGAIN, content_suffix, open_text, text_lines
 
 logger = logging.getLogger(__name__)
 
-HEADER_AGAIN = "the names of the columns again, as in joined files; expected them only in the first line"
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 _NODE = re.compile(r"\d+([-.]\d+)?")  # the first column of CoNLL-U: a word, a range of words, or an empty node
 _SPACES = re.compile(r"[ \t\n\r\f\v]+")

@@ -137,8 +137,8 @@ class FileSource(Source):
             filled, lines = until_filled(open_text(self.path, reading.encoding, self.digests), 1)
             if filled and filled[0].lstrip().startswith("{"):
                 return question_rows(str(self), json_rows(str(self), lines))
-            for name in reading.names[:1] if filled else ():
-                refuse_header(self, filled[0], name)
+            if filled and reading.names:
+                refuse_header(self, filled[0], reading.names[0])
             return self._text_rows(lines, reading)
         layout = self._layout(reading) if reading.conll else None
         if layout == "sentences":

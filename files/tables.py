@@ -16,11 +16,11 @@ from itertools import chain, islice, takewhile, tee, zip_longest
 from pathlib import Path
 from typing import Any
 
-from .conll import HEADER_AGAIN
 from .errors import Wording, abbreviated, first_line, worded
 from .output import write_lines
 from .spreadsheets import openpyxl_for, read_sheet
 from .text import (
+    HEADER_AGAIN,
     JSON_SUFFIXES,
     LINE_BREAKS,
     PARQUET_SUFFIX,

@@ -32,6 +32,7 @@ STDIN = "-"
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """The characters at which `str.splitlines` breaks lines; `open_text` does so at the first two only."""
+HEADER_AGAIN = "the names of the columns again, as in joined files; expected them only in the first line"
 _TEXT = "a file, a folder or a pattern: copy or mount what an object store has, or pipe it into standard input (-)"
 
 SEPARATED_SUFFIXES = (".csv", ".tsv")
