@@ -135,13 +135,14 @@ def _heard_while_waiting(then: Callable[[], None]) -> Iterator[None]:
     main_thread = threading.get_ident()
     wakeup, told = os.pipe()
     os.set_blocking(told, False)
+    is_over = threading.Event()  # no signal reaches what runs afterwards
 
     def repeat() -> None:
         while number := os.read(wakeup, 1)[0]:
             if number in _SIGNALS:
                 for seconds in _UNTIL_REPEATED:
-                    time.sleep(seconds)
-                    signal.pthread_kill(main_thread, signal.SIGURG)
+                    if not is_over.wait(seconds):
+                        signal.pthread_kill(main_thread, signal.SIGURG)
         os.close(wakeup)
 
     handler = signal.signal(signal.SIGURG, lambda number, frame: then())
@@ -150,6 +151,7 @@ def _heard_while_waiting(then: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
+        is_over.set()
         signal.set_wakeup_fd(previous)
         signal.signal(signal.SIGURG, handler)
         os.write(told, b"\0")

@@ -138,6 +138,19 @@ def handlers():
         signal.signal(number, handler)
 
 
+def test_no_signal_follows_an_interrupted_command(handlers):
+    """On a small stack for signals, such as OpenVINO's, a few at once would end the process."""
+    threads = threading.active_count()
+    with suppress(KeyboardInterrupt), interruptible():
+        signal.raise_signal(signal.SIGINT)
+    heard = []
+    previous = signal.signal(signal.SIGURG, lambda *_: heard.append(True))
+    while threading.active_count() > threads:
+        time.sleep(0.01)
+    signal.signal(signal.SIGURG, previous)
+    assert not heard
+
+
 def move_for_some_time(seconds=0.0, number=signal.SIGTERM):
     with interrupts_delayed(by_moves=True):
         signal.raise_signal(number)
