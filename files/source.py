@@ -272,7 +272,8 @@ class InMemoryData(Source):
 
     def _rows(self, reading: Reading) -> Iterator[dict[str, Any]]:
         for number, item in enumerate(items_of(self.data, reading.column), start=1):
-            if isinstance(item, str) and item.endswith((*TABLE_SUFFIXES, ".txt")) and Path(item).is_file():
+            # `Path.is_file` would raise an error for a long text.
+            if isinstance(item, str) and item.endswith((*TABLE_SUFFIXES, ".txt")) and os.path.isfile(item):  # noqa: PTH113
                 raise ValueError(
                     f"{self.where(number)}: {item!r} is the name of a file; expected a text, or its path alone."
                 )

@@ -157,11 +157,11 @@ def text_lines(
     """The lines of plain text, see `open_text`; objects of JSON are no text, nor is a table with such a column."""
     lines, head = tee(open_text(path, encoding, digests))
     first = next(filter(str.strip, head), "")
+    source = "Standard input" if path == STDIN else path
     if first.lstrip().startswith("{") and is_object(first):
-        source = "Standard input" if path == STDIN else path
         raise ValueError(f"{source} holds objects of JSON; expected a file whose name ends in {JSON_SUFFIXES[0]}.")
     if column and column in first:
-        refuse_header("Standard input" if path == STDIN else path, first, column)
+        refuse_header(source, first, column)
     return lines
 
 

@@ -215,7 +215,8 @@ def test_read_task_rows_of_a_list_with_the_name_of_a_file_is_an_error(tmp_path, 
         ValueError, match=r"data, row 2: 'new\.txt' is the name of a file; expected a text, or its path"
     ):
         list(rows_of(["a dog", "new.txt"], TASKS["classification"], new=True))
-    assert len(list(rows_of(["old.txt"], TASKS["classification"], new=True))) == 1
+    texts = ["old.txt", 99 * "see " + "new.txt", "new\0.txt"]
+    assert len(list(rows_of(texts, TASKS["classification"], new=True))) == 3
 
 
 def test_values_of_frames_are_those_of_python():
