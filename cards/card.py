@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote
 from huggingface_hub import EvalResult, ModelCardData
 
 from ..files.checkpoint import Checkpoint
+from ..files.loading import longest_sequence
 from ..files.machine import duration
 from ..files.options import settings_of
 from ..files.output import write_text
@@ -153,18 +154,18 @@ def taken_from_hub(model: str | None, sources: Iterable[Source]) -> dict[str, An
 def describe_model(model_dir: str | Path | Checkpoint) -> ModelDescription:
     """Read facts about a model from its folder: `config.json` and the headers of its safetensors files."""
     checkpoint = model_dir if isinstance(model_dir, Checkpoint) else Checkpoint(model_dir)
-    config = checkpoint.check_folder().fields
-    labels = config.get("id2label") or {}
+    fields, config = checkpoint.check_folder().fields, checkpoint.config
+    labels = fields.get("id2label") or {}
     return ModelDescription(
-        architecture=next(iter(config.get("architectures") or []), None),
-        model_type=config.get("model_type"),
+        architecture=next(iter(fields.get("architectures") or []), None),
+        model_type=config.model_type,
         parameters=sum(math.prod(shape) for _, shape in checkpoint.tensors.values()),
-        layers=config.get("num_hidden_layers"),
-        hidden_size=config.get("hidden_size"),
-        attention_heads=config.get("num_attention_heads"),
-        intermediate_size=config.get("intermediate_size"),
-        vocabulary_size=config.get("vocab_size"),
-        max_positions=config.get("max_position_embeddings"),
+        layers=getattr(config, "num_hidden_layers", None),
+        hidden_size=getattr(config, "hidden_size", None),
+        attention_heads=getattr(config, "num_attention_heads", None),
+        intermediate_size=getattr(config, "intermediate_size", None),
+        vocabulary_size=getattr(config, "vocab_size", None),
+        max_positions=longest_sequence(config),
         labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
     )
 

@@ -52,6 +52,14 @@ _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 # Names starting with these are no text: .DS_Store, Excel's ~$NAME.xlsx. Those with "_" (_SUCCESS) are counted.
 _HIDDEN = (".", "~$")
 
+# What other kinds of files begin with, which no text does, and the ending by which they would be read.
+_SIGNATURES = {
+    b"\x1f\x8b": ("gzip data", ".gz"),
+    b"\xfd7zXZ\0": ("xz data", ".xz"),
+    b"\x28\xb5\x2f\xfd": ("zstd data", ".zst"),
+    b"PAR1\x15": ("Parquet data", PARQUET_SUFFIX),
+    b"PK\3\4": ("a zip archive", f"{SPREADSHEET_SUFFIX}, if it is a spreadsheet"),
+} | {f"BZh{level}1AY&SY".encode(): ("bzip2 data", ".bz2") for level in range(1, 10)}
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -197,6 +205,9 @@ def read_blocks(
     tail: list[str] = []  # parts of an incomplete line
     start = True
     for offset, data in _read_bytes(path, block_bytes, digests):
+        if start and (kind := next(filter(data.startswith, _SIGNATURES), None)):
+            what, suffix = _SIGNATURES[kind]
+            raise ValueError(f"{path} holds {what}; expected text, or a name that ends in {suffix}.")
         if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8"):
             if data.startswith(_UTF16) and not data.startswith(codecs.BOM_UTF32_LE):
                 encoding, decoder = "utf-16", codecs.getincrementaldecoder("utf-16")()

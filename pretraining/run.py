@@ -448,7 +448,13 @@ def _trainer(
     )
     collator = make_collator(rates=settings.masking, objective=phase.objective)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    _advise_no_dropout(plan, model.config)
+    if settings.pack and arguments.device.type == "cuda" and model.config.attention_probs_dropout_prob:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            model.config.attention_probs_dropout_prob,
+        )
     logger.info("A training example:\n  %s", run.tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     logger.info("Below are loss and, in brackets, accuracy for %s.", OBJECTIVES[phase.objective].predicted)
     trainer = PretrainingTrainer(
@@ -496,17 +502,6 @@ def _datasets(run: PreparedRun, plan: PretrainPlan, phase: Phase) -> tuple[Pretr
     held_out = examples(run.validation, pack=False, row_length=None, objective=plan.settings.objective)
     # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
-
-
-def _advise_no_dropout(plan: PretrainPlan, config: MyBertConfig) -> None:
-    """Advise against dropout if it prevents the flash kernel for packed rows."""
-    if plan.settings.pack and plan.training.device.type == "cuda" and config.attention_probs_dropout_prob:
-        logger.info(
-            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
-            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
-            "faster.",
-            config.attention_probs_dropout_prob,
-        )
 
 
 def _model(settings: PretrainSettings, run: PreparedRun, is_new: bool) -> Model:

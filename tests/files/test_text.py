@@ -105,6 +105,23 @@ def test_open_text_of_other_bytes_raises_with_the_offset(tmp_path, data, message
         list(open_text(tmp_path / "a.txt"))
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (gzip.compress(b"text\n"), r"a\.txt holds gzip data; expected text, or a name that ends in \.gz\."),
+        (lzma.compress(b"text\n"), r"xz data; .* \.xz\."),
+        (bz2.compress(b"text\n"), r"bzip2 data; .* \.bz2\."),
+        (b"PK\3\4\x14\0", r"a zip archive; .* \.xlsx, if it is a spreadsheet\."),
+    ],
+    ids=["gzip", "xz", "bzip2", "zip"],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_compressed_data_under_a_name_of_text_is_no_text(data, message, encoding, tmp_path):
+    (tmp_path / "a.txt").write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        list(open_text(tmp_path / "a.txt", encoding))
+
+
 @pytest.mark.parametrize(("data", "lines"), [(b"a" * 500 + b"\0", ["a" * 500 + "\0"]), (b"", [])])
 def test_text_with_few_zeros_or_nothing(tmp_path, data, lines):
     (tmp_path / "a.txt").write_bytes(data)

@@ -183,8 +183,25 @@ def test_describe_model_reads_the_folder(tmp_path):
     )
     (tmp_path / "config.json").write_text('{"model_type": "deberta", "id2label": {"1": 5, "0": 3}}')
     assert describe_model(tmp_path).labels == ("3", "5")
-    (tmp_path / "config.json").write_text('{"model_type": "deberta"}')
-    assert describe_model(tmp_path) == ModelDescription(model_type="deberta", parameters=20)
+    (tmp_path / "config.json").write_text('{"model_type": "deberta", "num_hidden_layers": 3}')
+    description = describe_model(tmp_path)
+    assert (description.layers, description.hidden_size, description.labels) == (3, 768, ())  # 768: its default
+
+
+@pytest.mark.parametrize(
+    ("fields", "layers", "longest"),
+    [
+        ({"model_type": "roberta", "max_position_embeddings": 514, "pad_token_id": 1}, 12, 512),
+        ({"model_type": "distilbert", "n_layers": 4, "max_position_embeddings": 256}, 4, 256),
+        ({"model_type": "xlnet", "n_layer": 5}, 5, None),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
+)
+def test_describe_model_knows_names_and_positions_of_other_encoders(fields, layers, longest, tmp_path):
+    save_model_folder(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    description = describe_model(tmp_path)
+    assert (description.layers, description.max_positions) == (layers, longest)
 
 
 def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
