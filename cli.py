@@ -81,7 +81,8 @@ def _run_command(name: str, flags: list[str], debug: bool) -> int:
         kind = command.load_settings()
         settings = parse_flags(name, flags)
         check_files_and_models(settings)
-        register()
+        if command.has_model:
+            register()
         function = command.load_function()
         settings.check()
         reports = getattr(settings, "dry_run", False)

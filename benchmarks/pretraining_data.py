@@ -26,12 +26,12 @@ import os
 import random
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,9 @@ print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
 
 
-def build_ours(files: Sequence[str], vocab: str, store: Path, num_processes: int | None = None) -> float:
+def build_ours(files: Sequence[str], vocab: str, store: Path) -> float:
     """Build a store and return the process's peak memory in MiB; for a fresh process."""
-    build_token_store(files, MyBertTokenizer(vocab), store, num_processes=num_processes, show_progress=False)
+    build_token_store(files, MyBertTokenizer(vocab), store, show_progress=False)
     return memory("VmHWM")
 
 
@@ -139,7 +139,7 @@ def measure_speed(arguments: argparse.Namespace, files: list[str], folder: Path)
 
 
 def measure_building(arguments: argparse.Namespace, files: list[str], folder: Path) -> None:
-    """Build a store with one and two processes."""
+    """Run `mybert data` with one and two processes."""
     lines = read_lines(files)
     generator = random.Random(0)
     text, size, number = folder / "text.txt", 0, 0
@@ -155,15 +155,21 @@ def measure_building(arguments: argparse.Namespace, files: list[str], folder: Pa
     print(heading("processes", "seconds", "peak MiB, all together"))
     for processes in (1, 2):
         start, peak = time.perf_counter(), 0.0
-        work = [str(text)], arguments.vocab, folder / "store", processes
-        building = get_context("spawn").Process(target=build_ours, args=work)
-        building.start()
-        while building.is_alive():
-            with suppress(OSError, psutil.Error):  # one of them has just ended
-                process = psutil.Process(building.pid)
-                peak = max(peak, sum(memory("Pss", each.pid) for each in (process, *process.children())))
-            building.join(0.5)
-        assert building.exitcode == 0
+        words = [
+            str(text),
+            "--tokenizer",
+            arguments.vocab,
+            "--output",
+            str(folder / "store"),
+            "--overwrite",
+            "--quiet",
+        ]
+        with psutil.Popen([sys.executable, "-m", "mybert", "data", *words, "--num_processes", str(processes)]) as data:
+            while data.poll() is None:
+                with suppress(OSError, psutil.Error):  # one of them has just ended
+                    peak = max(peak, sum(memory("Pss", each.pid) for each in (data, *data.children())))
+                time.sleep(0.5)
+        assert data.returncode == 0
         print(row(processes, f"{time.perf_counter() - start:.1f}", f"{peak:,.0f}"))
 
 

@@ -20,6 +20,7 @@ class Command:
     usual: str = ""  # the flags that the help explains first, in its order
     # Another command whose `--config` file is accepted, too; `of_training` of the settings' class converts it.
     config_of: str = ""
+    has_model: bool = True  # which transformers loads, so that MyBERT must be registered with it
 
     def load_settings(self) -> Any:
         """Import the class of the settings, which loads neither torch nor transformers."""
@@ -98,6 +99,7 @@ COMMANDS = {
         "VocabSettings",
         "train_vocabulary",
         "corpus/ --output_dir tokenizer --vocab_size 32000",
+        has_model=False,
     ),
     "data": Command(
         "tokenize text into a token store, the file that pretrain reads; on any number of machines",
@@ -105,6 +107,7 @@ COMMANDS = {
         "DataSettings",
         "prepare_data",
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
+        has_model=False,
     ),
     "pretrain": Command(
         "pretrain a model from text or a token store",
@@ -278,5 +281,6 @@ COMMANDS = {
         "CompletionSettings",
         "print_completion",
         "bash > ~/.local/share/bash-completion/completions/mybert",
+        has_model=False,
     ),
 }

@@ -63,6 +63,21 @@ def test_help_imports_no_libraries(words, run_python, tmp_path):
     assert "usage: mybert" in done.stdout and done.stdout.endswith("\n\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        ("completion bash", ""),
+        ("vocab t.txt --output_dir v --vocab_size 40 --vocab_layout compact --quiet", "transformers"),
+        ("data t.txt --dry_run", "transformers"),
+    ],
+    ids=["completion", "vocab", "data"],
+)
+def test_commands_without_a_model_load_no_torch(words, loaded, run_python, tmp_path):
+    (tmp_path / "t.txt").write_text("a cat sat\nthe cat ran\n")
+    done = run_python("-c", WITHOUT_LIBRARIES, *words.split(), cwd=tmp_path)
+    assert loaded in (last := done.stdout.splitlines()[-1]) and "torch" not in last
+
+
 def test_trainer_options_hold_what_transformers_declares():
     """If this fails: python -m mybert.runs.trainer_options, with the transformers of constraints.txt."""
     if trainer_options.table()["transformers"] != version("transformers"):

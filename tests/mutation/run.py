@@ -1,29 +1,29 @@
-"""Mutation testing of the numerics with the operators of cosmic-ray (`pip install cosmic-ray`); needs Linux or macOS.
+"""Mutation testing with the operators of cosmic-ray; needs `pip install cosmic-ray pytest-cov`, on Linux or macOS.
 
-    PYTHONPATH=.. python tests/mutation/run.py --mutants 600 --seed 0 --output mutants.jsonl [MODULE ...]
+    PYTHONPATH=.. python -m pytest -n auto -m "not slow" --cov --cov-config=tests/mutation/coverage.ini \
+        --cov-context=test --cov-report= --junitxml=quick.xml
+    PYTHONPATH=.. python tests/mutation/run.py --coverage .coverage --seconds quick.xml --output mutants.jsonl
 
-Each mutant is a process, forked after the libraries are imported, in which the quick tests of the module run: those in
-`TESTS` first, then all of its folder (`tests/metrics` for `metrics/`). The first failure, or the lack of an end, kills
-the mutant; the tests that failed run without a mutant at the end. The file has a line for each; a repeated command
-continues it, and `--again` repeats what survived. The table has the score: the killed of those that are not in
-`equivalent.txt`.
+The first command notes which quick tests enter which line. Each mutant is then a process, forked after the libraries
+are imported, in which the tests run that enter its line (or its module, for what runs on import), those of its folder
+and the shortest first. The first failure, or the lack of an end, kills the mutant; the tests that failed run without a
+mutant at the end. The output has a line for each mutant; a repeated command continues it, and `--again` repeats what
+survived. The table has the score: the killed of those that are not in `equivalent.txt`.
 
-A draw takes the mutants of all modules in the order of a hash of seed and mutant: the first 150 are the same for every
-larger number, and a change to a line changes only its mutants. Operators: numbers by one, arithmetic, comparisons and
-Boolean operators by those that could be meant (a sum of tensors that becomes a shift raises an error in any test),
-conditions, loops without iteration, `break`, `except` and decorators. Annotations, messages of errors and of the log,
-and what does not compile are left out.
+A draw takes the mutants of all modules (or of those that are named) in the order of a hash of seed and mutant: the
+first 150 are the same for every larger number, and a change to a line changes only its mutants. Operators: numbers by
+one, arithmetic, comparisons and Boolean operators by those that could be meant (a sum of tensors that becomes a shift
+raises an error in any test), conditions, loops without iteration, `break`, `except` and decorators. Annotations,
+messages of errors and of the log, `zip(strict=True)`, and what does not compile are left out.
 """
 
 import argparse
 import contextlib
 import dataclasses
-import fnmatch
 import gc
 import hashlib
 import importlib
 import json
-import math
 import os
 import signal
 import sys
@@ -35,50 +35,12 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 EQUIVALENT = HERE / "equivalent.txt"
-TESTS = {  # module -> the most direct of the tests in its folder
-    "modeling_mybert/losses_mybert.py": "losses vocabulary_loss loss_of_an_optimizer_step",
-    "modeling_mybert/batch_mybert.py": "padding packing input_validation output_tokens no_value_is_read",
-    "modeling_mybert/attention_mybert.py": "attention packing padding",
-    "modeling_mybert/linear_mybert.py": "linear_kernels prepacking joined_products vocabulary_loss",
-    "modeling_mybert/layers_mybert.py": "plain_forward parity packing output_tokens execution",
-    "pretraining/masking.py": "masking",
-    "pretraining/dataset.py": "pretraining_dataset",
-    "pretraining/token_store.py": "token_store",
-    "pretraining/plan.py": "phases pretraining_settings",
-    "metrics/__init__.py": "metric_modules",
-    "metrics/calibration.py": "calibration",
-    "metrics/classification.py": "metric_functions metric_modules",
-    "metrics/evaluate_modules.py": "metric_modules",
-    "metrics/label_orders.py": "label_orders",
-    "metrics/language_model.py": "masked_words metric_functions",
-    "metrics/reports.py": "class_report entity_metrics",
-    "metrics/resampling.py": "resampling",
-    "metrics/squad.py": "squad_metrics",
-    "tokenization/__init__.py": "tokenization_mybert",
-    "tokenization/bulk_encoding.py": "bulk_encoding",
-    "tokenization/characters.py": "words tokenization_mybert",
-    "tokenization/commands.py": "vocab_command",
-    "tokenization/extension.py": "extension",
-    "tokenization/learning.py": "learning vocab_command",
-    "tokenization/pair_merging.py": "pair_merging",
-    "tokenization/settings.py": "vocab_command learning extension",
-    "tokenization/string_cache.py": "bulk_encoding",
-    "tokenization/tokenization_mybert.py": "tokenization_mybert",
-    "tokenization/truncation.py": "truncation",
-    "tokenization/vocab.py": "vocab learning",
-    "tokenization/words.py": "words learning",
-    "conversion/key_map.py": "google_checkpoints transformers_bert google_export",
-    "conversion/tensorflow/*.py": "tensor_bundle hostile_files google_checkpoints",
-    "runs/optimizers.py": "optimizers",
-    "finetuning/training/plan.py": "contrastive learning_rates training_steps finetune evaluation mistakes samples",
-    "finetuning/tasks/losses.py": "contrastive distillation samples long_texts rare_labels",
-    "files/settings.py": "choices options",
-    "files/choices.py": "choices",
-}
+OTHER = ("tests/", "docs/", "benchmarks/", "examples/", "skills/", ".")  # what the package does not have
 REPLACED = {  # operator -> its replacements
     "Binary": "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul FloorDiv_Add Mod_FloorDiv Pow_Mul RShift_LShift "
     "LShift_RShift BitOr_BitAnd BitAnd_BitOr BitXor_BitOr",
@@ -118,18 +80,20 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
                 occurrence, line = seen[operator], lines[start[0] - 1].strip()
                 seen[operator] += 1
                 kind = f"{module} {operator.removeprefix('Replace')}"
-                if not is_text(node):
+                if not is_left_out(node):
                     yield Mutant(f"{kind} {named[kind + line]}: {line}", module, operator, occurrence)
                 named[kind + line] += 1
 
 
-def is_text(node: Any) -> bool:
-    """Whether a node is part of an annotation, of a message, or of what only type checkers or the shell run."""
+def is_left_out(node: Any) -> bool:
+    """Whether a node is part of an annotation, a message, `strict=True`, or what type checkers or the shell run."""
     while node is not None:
         parent, code = node.parent, node.children[1].get_code().strip() if node.type == "if_stmt" else ""
         if node.type in ("tfpdef", "raise_stmt") or code in ("TYPE_CHECKING", '__name__ == "__main__"'):
             return True
         if parent is not None and parent.type == "funcdef" and node is parent.annotation:
+            return True
+        if node.type == "argument" and node.children[0].get_code().strip() == "strict":
             return True
         if node.type in ("atom_expr", "power") and node.get_code().strip().startswith(("logger.", "warnings.warn")):
             return True
@@ -186,26 +150,29 @@ class MutatedModules:
 
 
 class Watch:
-    """A plugin of pytest: quick tests first, an end for each, the name of the first that fails, and their seconds."""
+    """A plugin of pytest: tests in this order, an end for each, and the name of the first that fails."""
 
-    def __init__(self, known: dict[str, float], longest: float) -> None:
-        self.known, self.longest = known, longest
-        self.seconds, self.failed = dict[str, float](), ""
+    def __init__(self, tests: list[str], known: dict[str, float]) -> None:
+        self.places = {test: place for place, test in enumerate(tests)}
+        self.known, self.failed = known, ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if self.known.get(item.nodeid, 0) <= self.longest]
-        items.sort(key=lambda item: int(self.known.get(item.nodeid, 0)).bit_length())
+        items.sort(key=lambda item: self.places[item.nodeid])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         signal.alarm(int(PATIENCE + 5 * self.known.get(nodeid, 60)))  # its default ends the process
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0) + report.duration
-        self.pytest_collectreport(report)
-
-    def pytest_collectreport(self, report: Any) -> None:
         if report.failed:
             self.failed = self.failed or report.nodeid
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def modules_of(patterns: list[str]) -> list[str]:
+    """The files of the package that match."""
+    found = {str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)}
+    return sorted(module for module in found if not module.startswith(OTHER))
 
 
 def name_of(module: str) -> str:
@@ -213,39 +180,58 @@ def name_of(module: str) -> str:
     return "mybert." + module.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def stages_of(module: str) -> list[list[str]]:
-    """The words for pytest: each file of the module's direct tests, then the others of its folder."""
-    folder = f"tests/{module.partition('/')[0]}"
-    names = next(names for pattern, names in TESTS.items() if fnmatch.fnmatch(module, pattern))
-    files = [f"{folder}/test_{name}.py" for name in names.split()]
-    return [*([file] for file in files), [folder, *(f"--ignore={file}" for file in files)]]
+class Entered:
+    """The quick tests that enter a line, as a data file of coverage.py has them, and their seconds."""
+
+    def __init__(self, file: Path, timings: Path) -> None:
+        from coverage import CoverageData
+
+        self.seconds = {name_of_test(case.attrib): float(case.get("time", 0)) for case in parsed(timings)}
+        data = CoverageData(str(file))
+        data.read()
+        self.lines: dict[str, dict[int, set[str]]] = {}
+        for module in data.measured_files():
+            contexts = data.contexts_by_lineno(module)
+            self.lines[module] = {
+                line: {context.partition("|")[0] for context in contexts[line] if context} for line in contexts
+            }
+
+    def tests(self, module: str, line: int) -> list[str]:
+        """Tests of a line, or of the statement that it continues; of its module if the line runs on import."""
+        lines = self.lines.get(module, {})
+        entered = lines.get(max((each for each in lines if each <= line), default=0), set())
+        tests = entered or set().union(*lines.values())
+        folder = f"tests/{module.partition('/')[0]}/"
+        return sorted(tests, key=lambda test: (not test.startswith(folder), self.seconds.get(test, 0), test))
 
 
-def run_tests(
-    sources: dict[str, str], stages: list[list[str]], known: dict[str, float], longest: float, folder: str
-) -> Watch:
-    """Run the stages of tests on mutated modules, {name: source}, until one fails; `known` are the tests' seconds."""
+def parsed(timings: Path) -> Iterator[ElementTree.Element]:
+    """The tests of a file of JUnit."""
+    return ElementTree.parse(timings).iter("testcase")
+
+
+def name_of_test(case: dict[str, str]) -> str:
+    """The name by which pytest runs a test of a file of JUnit."""
+    return f"{case['classname'].replace('.', '/')}.py::{case['name']}"
+
+
+def failure_of(sources: dict[str, str], tests: list[str], known: dict[str, float], folder: str) -> str:
+    """The first test that fails with mutated modules, {name: source}, or ""; `known` are the tests' seconds."""
     import pytest
 
-    watch = Watch(known, longest)
+    watch = Watch(tests, known)
     sys.meta_path.insert(0, MutatedModules(sources))
-    words = ["-x", "-q", "-m", "not slow", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder}"]
-    for stage in stages:
-        signal.alarm(10 * PATIENCE)  # the collection
-        status = int(pytest.main([*words, *stage], plugins=[watch]))
-        if status not in (0, 5):  # 5: no quick test in these files
-            watch.failed = watch.failed or f"pytest ended with {status}"
-            break
+    signal.alarm(10 * PATIENCE)  # the collection
+    words = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", f"--basetemp={folder}"]
+    status = int(pytest.main([*words, *tests], plugins=[watch]))
     signal.alarm(0)
-    return watch
+    return watch.failed or (f"pytest ended with {status}" if status else "")
 
 
-def outcome_of(
-    sources: dict[str, str], stages: list[list[str]], known: dict[str, float], longest: float = math.inf
-) -> dict[str, Any]:
-    """The test that failed in a forked process, or "" if none did, and the seconds of all that ran."""
+def outcome_of(sources: dict[str, str], tests: list[str], known: dict[str, float]) -> str:
+    """As `failure_of`, in a forked process, which may crash or have no end."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        answer = Path(folder) / "answer.json"
+        answer = Path(folder) / "answer"
         child = os.fork()
         if not child:
             try:
@@ -253,16 +239,15 @@ def outcome_of(
                 log = os.open(Path(folder) / "log", os.O_RDWR | os.O_CREAT)
                 for stream in range(3):
                     os.dup2(log, stream)
-                watch = run_tests(sources, stages, known, longest, f"{folder}/tests")
-                answer.write_text(json.dumps({"test": watch.failed, "seconds": watch.seconds}))
+                answer.write_text(failure_of(sources, tests, known, f"{folder}/tests"))
             finally:
                 os._exit(0)
         _, status = os.waitpid(child, 0)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what its tests started
         if answer.exists():
-            return json.loads(answer.read_text())
-    return {"test": "no end" if os.WTERMSIG(status) == signal.SIGALRM else "crash", "seconds": {}}
+            return answer.read_text()
+    return "no end" if os.WTERMSIG(status) == signal.SIGALRM else "crash"
 
 
 def equivalents() -> dict[str, str]:
@@ -299,22 +284,24 @@ def table(names: list[str], outcomes: dict[str, dict[str, Any]]) -> str:
 def main(words: list[str] | None = None) -> int:
     """Try the mutants of a draw and print what survived, and the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("modules", nargs="*", help="files of the package, wildcards allowed; default: those of TESTS")
+    parser.add_argument("modules", nargs="*", default=["**/*.py"], help="files of the package; default: all")
+    parser.add_argument("--coverage", type=Path, required=True, help="which tests enter which line")
+    parser.add_argument("--seconds", type=Path, required=True, help="how long the tests take, of --junitxml")
+    parser.add_argument("--most", type=int, default=200, help="tests for each mutant, at most")
     parser.add_argument("--mutants", type=int, default=150, help="number of mutants of the draw")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True, help="a line of JSON for each mutant")
     parser.add_argument("--again", action="store_true", help="try those again that survived and are not equivalent")
-    parser.add_argument("--longest", type=float, default=math.inf, help="seconds; tests that took longer are left out")
-    parser.add_argument("--direct", action="store_true", help="only the tests of TESTS, which is quick")
     arguments = parser.parse_args(words)
     try:
         import cosmic_ray  # noqa: F401
+
+        entered = Entered(arguments.coverage, arguments.seconds)
     except ImportError:
-        print("This needs cosmic-ray: pip install cosmic-ray.", file=sys.stderr)
+        print("This needs cosmic-ray and coverage: pip install cosmic-ray pytest-cov.", file=sys.stderr)
         return 2
     os.chdir(ROOT)
-    patterns = arguments.modules or TESTS
-    modules = sorted({str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)})
+    modules = modules_of(arguments.modules)
     sources = {module: (ROOT / module).read_text(encoding="utf-8") for module in modules}
     outcomes: dict[str, dict[str, Any]] = {}
     if arguments.output.exists():
@@ -324,28 +311,30 @@ def main(words: list[str] | None = None) -> int:
     for library in LIBRARIES.split():
         importlib.import_module(library)
     gc.freeze()
-    timings = arguments.output.with_suffix(".seconds.json")
-    seconds: dict[str, float] = json.loads(timings.read_text()) if timings.exists() else {}
     for mutant in in_order(sources, arguments.seed):
         status = outcomes.get(mutant.name, {}).get("status")
         if status is None or (arguments.again and status == "survived" and mutant.name not in known):
             if (code := mutated(mutant, sources[mutant.module])) is None:
                 continue
-            stages = stages_of(mutant.module)[: -1 if arguments.direct else None]
-            started = time.monotonic()
-            outcome = outcome_of({name_of(mutant.module): code}, stages, seconds, arguments.longest)
-            seconds = outcome["seconds"] | seconds
-            timings.write_text(json.dumps(seconds))
-            status, took = "killed" if outcome["test"] else "survived", round(time.monotonic() - started, 1)
-            line = {"name": mutant.name, "status": status, "test": outcome["test"], "seconds": took}
-            outcomes[mutant.name] = line | {"change": change_of(sources[mutant.module], code)}
+            started, (line, *change) = time.monotonic(), change_of(sources[mutant.module], code)
+            tests = entered.tests(mutant.module, int(line))[: arguments.most]
+            test = outcome_of({name_of(mutant.module): code}, tests, entered.seconds) if tests else ""
+            outcomes[mutant.name] = {
+                "name": mutant.name,
+                "status": "killed" if test else "survived",
+                "test": test,
+                "of": len(tests),
+                "seconds": round(time.monotonic() - started, 1),
+                "change": [line, *change],
+            }
             with arguments.output.open("a") as file:
                 file.write(json.dumps(outcomes[mutant.name]) + "\n")
         names.append(mutant.name)
         if len(names) == arguments.mutants:
             break
     killers = sorted({outcomes[name]["test"] for name in names} - {""})
-    wrong = outcome_of({}, [[test for test in killers if "::" in test]], seconds)["test"]
+    killers = [test for test in killers if "::" in test]
+    wrong = outcome_of({}, killers, entered.seconds) if killers else ""
     assert not wrong, f"{wrong} fails without a mutant"
     for name in names:
         if outcomes[name]["status"] == "survived" and name not in known:

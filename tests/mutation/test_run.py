@@ -1,6 +1,5 @@
 """The mutation run: which mutants there are, and that a forked process runs the tests on the mutated module."""
 
-import fnmatch
 import importlib.util
 import json
 import sys
@@ -19,6 +18,7 @@ def half(value: int | None, limit: float = 8) -> int | None:
     if value is None:
         logger.info("no value: %d", 7)
         raise ValueError(f"{limit + 1} at most")
+    pairs = zip(value, value, strict=True)
     return value / 2
 '''
 
@@ -38,14 +38,42 @@ def cosmic_ray():
     pytest.importorskip("cosmic_ray", reason="the mutants are made by cosmic-ray, which is not installed")
 
 
-def test_modules_and_their_tests_exist(run):
-    for pattern, names in run.TESTS.items():
-        modules = [str(path.relative_to(ROOT)) for path in ROOT.glob(pattern)]
-        assert modules, pattern
-        for module in modules:
-            files = [word for stage in run.stages_of(module) for word in stage if not word.startswith("--")]
-            assert all((ROOT / file).exists() for file in files), files
-            assert len(files) > len(names.split())
+def test_all_files_of_the_package_can_be_named(run):
+    modules = run.modules_of(["**/*.py"])
+    assert {"cli.py", "__init__.py", "finetuning/tasks/tagging.py"} <= {*modules}
+    assert {module.partition("/")[0] for module in modules if "/" in module} == {
+        path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in ("tests", "benchmarks")
+    }
+    assert run.modules_of(["metrics/s*.py", "runs/optimizers.py"]) == ["metrics/squad.py", "runs/optimizers.py"]
+
+
+def test_tests_of_a_line_are_those_that_enter_it_the_folder_s_and_shortest_first(run, tmp_path):
+    coverage = pytest.importorskip("coverage", reason="which tests enter a line is recorded by coverage")
+    data = coverage.CoverageData(str(tmp_path / "data"))
+    for context, lines in {
+        "": [1, 2, 4],
+        "tests/files/test_a.py::test_long|run": [5, 6],
+        "tests/files/test_a.py::test_short[1]|run": [5],
+        "tests/runs/test_b.py::test_it|setup": [5, 9],
+    }.items():
+        data.set_context(context)
+        data.add_lines({"files/a.py": lines})
+    data.write()
+    cases = {"tests.files.test_a": {"test_long": 3, "test_short[1]": 0.5}, "tests.runs.test_b": {"test_it": 0.1}}
+    texts = [
+        f'<testcase classname="{file}" name="{name}" time="{seconds}" />'
+        for file, tests in cases.items()
+        for name, seconds in tests.items()
+    ]
+    (tmp_path / "quick.xml").write_text(f"<testsuites>{''.join(texts)}</testsuites>")
+    entered = run.Entered(tmp_path / "data", tmp_path / "quick.xml")
+    all_tests = ["tests/files/test_a.py::test_short[1]", "tests/files/test_a.py::test_long"]
+    all_tests += ["tests/runs/test_b.py::test_it"]
+    assert entered.tests("files/a.py", 5) == all_tests
+    assert entered.tests("files/a.py", 7) == all_tests[1:2]  # a line that continues line 6
+    assert entered.tests("files/a.py", 2) == all_tests  # it runs when the module is imported
+    assert entered.tests("files/b.py", 1) == []
+    assert entered.seconds[all_tests[1]] == 3
 
 
 def test_mutants_are_those_of_the_code_and_not_of_messages_and_annotations(run, cosmic_ray):
@@ -75,7 +103,6 @@ def test_names_of_mutants_and_their_order_do_not_depend_on_other_lines(run, cosm
 def test_equivalent_mutants_are_in_the_code(run, cosmic_ray):
     known = run.equivalents()
     for module in {name.split()[0] for name in known}:
-        assert any(fnmatch.fnmatch(module, pattern) for pattern in run.TESTS)
         names = {each.name for each in run.mutants_of(module, (ROOT / module).read_text(encoding="utf-8"))}
         assert not {name for name in known if name.split()[0] == module} - names
 
@@ -93,7 +120,7 @@ import run
 for patience, source in (60, ""), (60, "normalize_answer = str"), (1, open("spin.py").read()):
     run.PATIENCE = patience
     sources = {{"mybert.metrics.squad": source}} if source else {{}}
-    print(json.dumps(run.outcome_of(sources, [["test_answer.py"]], {{"test_answer.py::test_it": 0.01}})["test"]))
+    print(json.dumps(run.outcome_of(sources, ["test_answer.py::test_it"], {{"test_answer.py::test_it": 0.01}})))
 """
     (tmp_path / "program.py").write_text(program)
     lines = run_python("program.py", cwd=tmp_path).stdout.splitlines()
