@@ -95,7 +95,7 @@ def test_guess_words_is_right_about_a_whole_word_only(model_dir, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "rights", [[1] * 3 + [0] * 97, [0, 1] * 50, [0] * 31 + [1] * 69, [0] * 20, [1] * 20, [1, 0, 0]]
+    "rights", [[1] * 3 + [0] * 97, [0, 1] * 50, [0] * 31 + [1] * 69, [0] * 20, [1] * 20, [1, 0, 0], [1]]
 )
 def test_in_proportion_shows_right_and_wrong_as_frequent_as_in_all(rights):
     drawn = guesses(map(bool, rights))

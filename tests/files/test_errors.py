@@ -2,7 +2,7 @@ import pickle
 
 import pytest
 
-from mybert.files.errors import SettingError, message_of, option_names, user_message, worded
+from mybert.files.errors import LONGEST_SENTENCE, SettingError, message_of, option_names, user_message, worded
 
 
 def test_setting_error_names_option_value_and_expectation():
@@ -129,3 +129,10 @@ def test_for_flags_puts_a_suggestion_before_the_expectation(wording, in_shell):
 def test_worded_of_other_values_than_the_template_has_is_our_own_error(template, values):
     with pytest.raises((AssertionError, StopIteration)):
         worded(template, *values)
+
+
+@pytest.mark.parametrize("length", [LONGEST_SENTENCE, LONGEST_SENTENCE + 1])
+def test_user_message_of_up_to_500_characters_is_whole(length):
+    message = user_message(ValueError("a" * length))
+    assert LONGEST_SENTENCE == 500 and (" ... " in message) == (length > LONGEST_SENTENCE)
+    assert len(message) <= LONGEST_SENTENCE

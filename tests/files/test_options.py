@@ -1,7 +1,7 @@
 """Options: what is declared of them is what holds."""
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,7 @@ from mybert.files.options import (
     check_options,
     contradicting,
     deciding,
+    is_other,
     option,
     typed,
     value_of_text,
@@ -227,3 +228,11 @@ def test_transformers_parser_reads_options():
 def test_value_of_text_that_means_none_says_what_is_expected(kind, text, expected):
     with pytest.raises(ValueError, match=f"^{expected}$"):
         value_of_text(kind, text)
+
+
+@pytest.mark.parametrize(
+    ("default", "value", "other"),
+    [(None, 0, True), (None, False, False), (None, 1.5, True), (None, "", False), (3, 0, True), (True, False, True)],
+)
+def test_zero_is_another_value_than_none_and_false_is_not(default, value, other):
+    assert is_other(value, field(default=default)) is other

@@ -285,6 +285,7 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.json", '{"columns": ["a"], "data": [["b"]]}', r"t.json, data, entry 1: a JSON list; expected an object"),
         ("t.conll", "EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2"),
         ("t.conll", "EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
+        ("t.conll", "EU\tNNP\tB-ORG\na\t\tO\n", r"t.conll, line 2: 'a\\t\\tO' has 2 fields; expected 3"),
         ("t.conll", "\n\n", r"t.conll holds no rows"),
         # Joined files, each with its header, which became a row and its name a class.
         ("t.csv", "text, label\na,x\ntext, label\nb,y\n", r"t.csv, line 3: the names of the columns again, as in joi"),

@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -6,7 +7,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, finetune, plan_finetuning
-from mybert.finetuning.data import DataRow, Labels, TaskData, joining_sign
+from mybert.finetuning.data import DataRow, Labels, TaskData, joining_sign, listed
 from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.losses import ClassLoss
 from mybert.finetuning.tasks.steps import is_empty
@@ -298,3 +299,24 @@ def test_two_marks_between_labels_are_asked_for(arguments, look):
         look(settings)[1]
     settings = arguments(rows, task="multilabel", label_column="label", label_separator="|")
     assert set(look(settings)[1].labels.names) == {"a", "b, c", "d"}
+
+
+@pytest.mark.parametrize(("count", "last", "more"), [(20, "c19", ""), (21, "c19", ", ...")])
+def test_an_unknown_label_shows_at_most_twenty_known_ones(count, last, more):
+    labels = Labels(tuple(f"c{number}" for number in range(count)))
+    with pytest.raises(ValueError, match=rf"'x'; expected one of 'c0', .*'{last}'{re.escape(more)}\.$"):
+        labels.ids(["c1", "x"], "data")
+
+
+@pytest.mark.parametrize(("count", "text"), [(5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4, ...")])
+def test_listed_shows_at_most_five_names(count, text):
+    assert listed(list(map(str, range(count)))) == text
+
+
+@pytest.mark.parametrize(("stride", "is_right"), [(-1, False), (0, True), (29, True), (30, False)])
+def test_doc_stride_is_less_than_the_space_for_text(stride, is_right):
+    if is_right:
+        assert replace(TASKS["question_answering"], max_length=32, doc_stride=stride).doc_stride == stride
+        return
+    with pytest.raises(ValueError, match=f"doc_stride is {stride}; expected 0 or more and less than 30"):
+        replace(TASKS["question_answering"], max_length=32, doc_stride=stride)

@@ -100,6 +100,17 @@ def test_state_of_torchs_adamw_is_taken_over():
     assert all(torch.isfinite(parameter).all() for parameter in parameters)
 
 
+def test_each_group_may_correct_the_bias_or_not():
+    corrected, uncorrected = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    groups = [{"params": [corrected], "correct_bias": True}, {"params": [uncorrected]}]
+    optimizer = MyBertAdamW(groups, lr=1e-2, weight_decay=0.0)
+    corrected.grad, uncorrected.grad = torch.ones(3), torch.ones(3)
+    optimizer.step()
+    # The first step of Adam is the rate; without correction it is 0.1 / sqrt(0.001) times that.
+    assert torch.allclose(1 - corrected, torch.full((3,), 1e-2), rtol=1e-4)
+    assert torch.allclose(1 - uncorrected, torch.full((3,), 1e-2 * 0.1 / 0.001**0.5), rtol=1e-4)
+
+
 def test_the_largest_mean_may_be_kept():
     results = []
     for amsgrad in (False, True):
