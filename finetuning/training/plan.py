@@ -47,8 +47,8 @@ _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
 _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
-_PAIR_EPOCHS, _PAIR_STEPS = 10, 40
-_PAIR_RATE = 1e-4  # of BERT base
+_PAIR_EPOCHS, _PAIR_STEPS = 20, 80
+_PAIR_RATE = 3e-4  # of BERT base, for one step; divided by the square root of their number
 _NO_EVALUATION = {"eval_strategy": IntervalStrategy.NO, "eval_steps": None}
 _NOTHING_EVALUATED = worded("nothing is evaluated; give a {validation_file}, or hold out data with {validation_split}")
 
@@ -242,7 +242,8 @@ def pair_training(settings: FinetuneSettings, arguments: TrainingArguments, text
         steps = Decision(settings.max_steps, "")
     rate = Decision(settings.learning_rate, "")
     if settings.learning_rate is None:
-        rate = Decision(*rate_for_size(_PAIR_RATE, settings.model))
+        value, reason = rate_for_size(float(f"{_PAIR_RATE / steps.value**0.5:.3g}"), settings.model)
+        rate = Decision(value, f"{_PAIR_RATE:g} / sqrt({steps.value} steps) = {reason}")
     return PairTraining(steps, Decision(batch, "pairs of texts, of all if there are fewer"), rate)
 
 
