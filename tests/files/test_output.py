@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors import SafetensorError
 
 from mybert.files.errors import refuse_address
@@ -65,6 +66,7 @@ def test_files_appear_when_all_are_written(tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device"),
         OSError(errno.EDQUOT, "Disk quota exceeded"),
+        OSError(errno.ENOSPC, ""),  # without a text of the system
         SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
         Exception("No space left on device (os error 28)"),  # tokenizers'
         RuntimeError("PytorchStreamWriter failed: No space left on device"),
@@ -121,6 +123,21 @@ def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=rf"^{tmp_path}/x could not be .*disk is full"), locked(tmp_path / "x"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_locked_in_a_folder_that_goes_again_and_again_raises_the_error_of_the_system(tmp_path, monkeypatch):
+    def acquire(lock):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), lock.lock_file)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(FileNotFoundError, match=r"\.x\.lock"), locked(tmp_path / "x"):
+        pass
+
+
+def test_locked_by_a_process_that_has_not_written_its_name_is_busy(tmp_path):
+    said = "x is being written by another process; wait"
+    with FileLock(tmp_path / ".x.lock"), pytest.raises(BusyError, match=said), locked(tmp_path / "x"):
+        pass
 
 
 @pytest.mark.parametrize("guard", [locked, partial(locked, within=True), written_beside, folder_written_beside])
