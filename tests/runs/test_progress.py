@@ -8,7 +8,7 @@ from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_b
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
-from mybert.files.progress import progress_bar, without_loading_bars
+from mybert.files.progress import progress_bar, without_bars, without_loading_bars
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
 from mybert.runs.callbacks import ReadableProgress, log_line
@@ -127,6 +127,19 @@ def test_without_loading_bars_leaves_those_of_downloads_turned_off():
         with without_loading_bars():
             assert are_progress_bars_disabled()
         assert are_progress_bars_disabled() and transformers_logging.is_progress_bar_enabled()
+    finally:
+        enable_progress_bars()
+
+
+def test_without_bars_leaves_those_of_downloads_as_they_were():
+    with without_bars():
+        assert are_progress_bars_disabled()
+    assert not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        with without_bars():
+            pass
+        assert are_progress_bars_disabled()
     finally:
         enable_progress_bars()
 
