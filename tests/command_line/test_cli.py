@@ -219,6 +219,8 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'. Did you mean --number?\n"
     assert cli.main(["echo", "--xyz", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--xyz'; --help lists the flags.\n"
+    assert cli.main(["echo", "--number", "4", "5"]) == 2
+    assert capsys.readouterr().err == "mybert echo: '5' belongs to no flag; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
     error = capsys.readouterr().err
     assert "unknown command 'ecko'. Did you mean echo? mybert --help lists the commands." in error

@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line import GROUPS
 from mybert.command_line.flags import CommandParser, parse_flags
+from mybert.command_line.inputs import check_files_and_models
 from mybert.files.checkpoint import TASK_RECORD
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.prediction.prediction_run import PredictArguments
@@ -308,3 +309,30 @@ def test_finetune_with_wrong_data_logs_nothing_before_the_error(tiny_model, tmp_
 def test_a_file_of_another_kind_is_an_error(words, said, tmp_path, capsys):
     assert cli.main(words.replace("FOLDER", str(tmp_path)).split()) == 2
     assert said.replace("FOLDER", str(tmp_path)) in capsys.readouterr().err
+
+
+def test_texts_that_a_conversion_reads_are_looked_for_before_the_model_is_loaded(tiny_model, tmp_path, capsys):
+    model, out = tiny_model(tmp_path / "model", MyBertForSequenceClassification), tmp_path / "out"
+    command = ["convert", "openvino", str(model), str(out), "--dtype", "int8", "--data", str(tmp_path / "gone.txt")]
+    (model / "model.safetensors").write_bytes(b"not read")
+    capsys.readouterr()
+    assert cli.main(command) == 2
+    assert capsys.readouterr().err == f"mybert convert openvino: There is no file or folder {tmp_path}/gone.txt.\n"
+
+
+def test_check_inputs_tagged_words_have_no_header_to_compare(tiny_model, tmp_path):
+    (tmp_path / "words.tsv").write_text("the\tO\ncat\tB-X\n\na\tO\n")
+    model = str(tiny_model(tmp_path / "model"))
+    words = [
+        model,
+        "--task",
+        "tagging",
+        "--train_file",
+        str(tmp_path / "words.tsv"),
+        "--output_dir",
+        str(tmp_path / "o"),
+    ]
+    check_files_and_models(parse_flags("finetune", words))
+    (tmp_path / "words.tsv").write_text("wort\tmarke\nthe cat\tO\n")
+    with pytest.raises(ValueError, match=r"words\.tsv has no columns 'tokens' and 'tags'"):
+        check_files_and_models(parse_flags("finetune", words))

@@ -143,6 +143,17 @@ def test_tensorflow_2(tmp_path, encoder, kind):
         assert not torch.equal(inner.pooler.dense.weight, model.bert.pooler.dense.weight)
 
 
+def test_an_older_tf2_checkpoint_without_pooler_gets_a_new_one(tmp_path, copy_checkpoint):
+    source = TF2 / "BertEncoder" / "encoder"
+    with open_source(source) as found:
+        pooler = [key for key in read_tensor_bundle(found.prefix) if "/layer_with_weights-6/" in key]
+    assert len(pooler) == 2
+    changes = dict.fromkeys(["_CHECKPOINTABLE_OBJECT_GRAPH", *pooler])
+    folder = copy_checkpoint(source, tmp_path / "source", **changes)
+    report = convert_google_checkpoint(folder, tmp_path / "model")
+    assert report.initialized == ("bert.pooler.dense.weight", "bert.pooler.dense.bias") and report.verification.ok
+
+
 @pytest.mark.parametrize("source", ["saved_model", "saved_model/variables/variables", "saved_model/variables"])
 def test_saved_model_without_configuration(tmp_path, source):
     report = convert_google_checkpoint(TF2 / source, tmp_path / "model")
