@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from safetensors import SafetensorError
+from torch import distributed
 
 import mybert
 from mybert import cli
@@ -58,6 +59,11 @@ def echo(arguments: EchoSettings):
 
 def say_name(arguments: NamedSettings):
     calls.append(arguments)
+
+
+def join_group(arguments: NamedSettings):
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    calls.append(distributed.get_world_size())
 
 
 @pytest.fixture
@@ -180,6 +186,12 @@ def test_both_spellings_of_a_flag_are_read(echo_command, tmp_path):
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert cli.main(["echo", "--disable-tqdm"]) == 0
     assert calls == [EchoSettings(disable_tqdm=True)] * 2
+
+
+def test_process_group_that_a_command_has_joined_ends_with_it(echo_command, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "join", cli.Command("join", __name__, "NamedSettings", "join_group"))
+    assert cli.main(["join", "--name", "x"]) == 0
+    assert calls == [1] and not distributed.is_initialized()
 
 
 def test_leading_values_need_no_flag(echo_command, capsys):

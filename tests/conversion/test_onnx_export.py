@@ -310,6 +310,15 @@ def test_outputs_that_are_not_finite(exported, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_graph_without_memory_is_no_broken_one(tmp_path, monkeypatch):
+    def load(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", load)
+    with pytest.raises(MemoryError):
+        graph_export.OnnxModel(tmp_path / "model.onnx")
+
+
 def test_the_extra_is_missing(tmp_path, monkeypatch):
     for package in ("onnx", "onnxruntime", "onnxscript"):
         with monkeypatch.context() as patch, pytest.raises(ImportError, match=r"run pip install '\.\[onnx\]'"):

@@ -384,9 +384,17 @@ def test_open_safetensors_of_a_file_that_torch_cannot_map_says_why(tmp_path):
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_open_safetensors_says_why_a_file_cannot_be_opened(tmp_path):
+def test_open_safetensors_says_why_a_file_cannot_be_opened(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="gone"):
         open_safetensors(tmp_path / "gone", "np")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="Too many levels of symbolic links"):  # safetensors says that there is no file
         open_safetensors(tmp_path / "loop", "np")
+
+    def missing(path, framework):
+        raise FileNotFoundError(path)
+
+    (tmp_path / "late").touch()  # as if it came when it had been missed
+    monkeypatch.setattr("mybert.files.checkpoint.safe_open", missing)
+    with pytest.raises(FileNotFoundError, match="late"):
+        open_safetensors(tmp_path / "late", "np")
