@@ -217,7 +217,6 @@ def write(path, content):
 
 
 def check(command, flags):
-    from mybert.command_line.inputs import check_files_and_models
 
     check_files_and_models(parse_flags(command, flags))
 
@@ -311,13 +310,11 @@ def test_a_file_of_another_kind_is_an_error(words, said, tmp_path, capsys):
     assert said.replace("FOLDER", str(tmp_path)) in capsys.readouterr().err
 
 
-def test_texts_that_a_conversion_reads_are_looked_for_before_the_model_is_loaded(tiny_model, tmp_path, capsys):
-    model, out = tiny_model(tmp_path / "model", MyBertForSequenceClassification), tmp_path / "out"
-    command = ["convert", "openvino", str(model), str(out), "--dtype", "int8", "--data", str(tmp_path / "gone.txt")]
-    (model / "model.safetensors").write_bytes(b"not read")
-    capsys.readouterr()
-    assert cli.main(command) == 2
-    assert capsys.readouterr().err == f"mybert convert openvino: There is no file or folder {tmp_path}/gone.txt.\n"
+def test_check_inputs_of_a_conversion_looks_for_its_texts(tiny_model, tmp_path):
+    model = str(tiny_model(tmp_path / "model", MyBertForSequenceClassification))
+    words = [model, str(tmp_path / "out"), "--dtype", "int8", "--data", str(tmp_path / "gone.txt")]
+    with pytest.raises(FileNotFoundError, match=r"There is no file or folder .*gone\.txt\.$"):
+        check("convert openvino", words)
 
 
 def test_check_inputs_tagged_words_have_no_header_to_compare(tiny_model, tmp_path):
@@ -332,7 +329,7 @@ def test_check_inputs_tagged_words_have_no_header_to_compare(tiny_model, tmp_pat
         "--output_dir",
         str(tmp_path / "o"),
     ]
-    check_files_and_models(parse_flags("finetune", words))
+    check("finetune", words)
     (tmp_path / "words.tsv").write_text("wort\tmarke\nthe cat\tO\n")
     with pytest.raises(ValueError, match=r"words\.tsv has no columns 'tokens' and 'tags'"):
-        check_files_and_models(parse_flags("finetune", words))
+        check("finetune", words)

@@ -66,7 +66,6 @@ def test_files_appear_when_all_are_written(tmp_path):
     [
         OSError(errno.ENOSPC, "No space left on device"),
         OSError(errno.EDQUOT, "Disk quota exceeded"),
-        OSError(errno.ENOSPC, ""),  # without a text of the system
         SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
         Exception("No space left on device (os error 28)"),  # tokenizers'
         RuntimeError("PytorchStreamWriter failed: No space left on device"),
@@ -113,6 +112,12 @@ def test_other_errors_stay_as_they_are(tmp_path, error):
     with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
         raise error
     assert caught.value is error
+
+
+def test_readable_disk_errors_of_one_without_text_name_its_number(tmp_path):
+    said = r"x could not be written \(\[Errno 5\]; [\d,]+ MB are free\)\.$"
+    with pytest.raises(OSError, match=said), readable_disk_errors(tmp_path / "x"):
+        raise OSError(errno.EIO, "")
 
 
 def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
