@@ -150,6 +150,12 @@ def test_without_bars_a_script_that_shows_no_log_sees_nothing(tmp_path, capsys):
     assert captured.out == captured.err == ""
 
 
+def test_without_bars_a_notebook_that_shows_no_log_sees_nothing(tmp_path, cell, capsys):
+    train(tmp_path, logging_steps=3, disable_tqdm=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == "" and not cell
+
+
 def test_the_log_has_the_lines_without_bars_too(tmp_path, caplog):
     caplog.set_level(logging.INFO, "mybert")
     train(tmp_path, logging_steps=3, disable_tqdm=True)
