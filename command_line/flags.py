@@ -77,8 +77,6 @@ class GroupedFormatter(HelpFormatter):
         default = action.default
         if default in (None, False, "", "{}", SUPPRESS) or default == [] or action.nargs == 0 or "(default:" in text:
             return text
-        if isinstance(default, list):
-            default = " ".join(map(str, default))
         value = "on" if default is True else getattr(default, "value", default)
         return f"{text.removesuffix('.')} (default: {value}).".replace("%)", "%%)")
 
@@ -149,8 +147,7 @@ class CommandParser(ArgumentParser):
         )
         types = types_of(self.kind)
         for each in self.options.values():
-            if each.init:
-                self._add_option(each, types[each.name])
+            self._add_option(each, types[each.name])
         leading = [each for each in self.options.values() if getattr(each, "positional", None)]
         takes_list = {flag.dest: flag.nargs == "+" for flag in self.flags}
         self.positional = {each.name: takes_list[each.name] for each in sorted(leading, key=attrgetter("positional"))}

@@ -159,18 +159,17 @@ def _left_behind(folder: ModelFolder) -> list[str]:
     differences = []
     if companions := companion_files(folder.root):
         differences.append(f"sentence-transformers' files are left out ({', '.join(companions[:3])})")
-    if (folder.path / "tokenizer.json").is_file():
-        tokenizer = MyBertTokenizer.from_pretrained(folder.path)
-        if tokenizer.strip_accents not in (None, tokenizer.do_lower_case):
-            does, says = ("keeps", "strips") if tokenizer.do_lower_case else ("strips", "keeps")
-            differences.append(f"accents: Google's code {says} those that this tokenizer {does}, also in Hangul")
-        special = {getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
-        added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.content not in special]
-        if added:
-            shown = ", ".join(added[:4])
-            differences.append(f"added tokens: Google's code cuts them up, this tokenizer does not ({shown})")
-        if not tokenizer.tokenize_chinese_chars:
-            differences.append("Chinese characters: Google's code makes each a word, this tokenizer does not")
+    tokenizer = MyBertTokenizer.from_pretrained(folder.path)
+    if tokenizer.strip_accents not in (None, tokenizer.do_lower_case):
+        does, says = ("keeps", "strips") if tokenizer.do_lower_case else ("strips", "keeps")
+        differences.append(f"accents: Google's code {says} those that this tokenizer {does}, also in Hangul")
+    special = {getattr(tokenizer, name) for name in tokenizer.SPECIAL_TOKENS_ATTRIBUTES}
+    added = [token.content for token in tokenizer.added_tokens_decoder.values() if token.content not in special]
+    if added:
+        shown = ", ".join(added[:4])
+        differences.append(f"added tokens: Google's code cuts them up, this tokenizer does not ({shown})")
+    if not tokenizer.tokenize_chinese_chars:
+        differences.append("Chinese characters: Google's code makes each a word, this tokenizer does not")
     for difference in differences:
         logger.warning(f"{folder.path}: {difference}.")
     return differences

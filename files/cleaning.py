@@ -107,8 +107,6 @@ def find_mojibake(text: str) -> re.Match[str] | None:
 
 def without_mojibake(text: str) -> str:
     """Decode again what was decoded by another encoding than its own ("Ã©" for "é"), with ftfy."""
-    if text.isascii():
-        return text
     from ftfy import fix_encoding
 
     return fix_encoding(text)

@@ -525,9 +525,6 @@ def value_of_text(kind: Any, text: str) -> Any:
     """The value of a type that a text means, as on the command line; a ValueError if it means none."""
     parts = [part for part in (get_args(kind) if not isinstance(kind, type) else (kind,)) if part is not NoneType]
     words = {str(word): word for part in (kind, *parts) if get_origin(part) is Literal for word in get_args(part)}
-    if get_origin(kind) is list or any(get_origin(part) is list for part in parts):
-        element = next(get_args(part)[0] for part in (kind, *parts) if get_origin(part) is list)
-        return [value_of_text(element, text)]
     if (bool in parts or True in words.values()) and text.lower() in TRUTH:
         return TRUTH[text.lower()]
     if words:

@@ -159,9 +159,8 @@ def _tidy(path: Path) -> None:
             if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
                 held.enter_context(locked(place, within))
         for lock in sorted(path.parent.glob(f".*{LOCK}")):  # which a call removes last
-            if lock.name != LOCK:
-                with suppress(BusyError), locked(lock.with_name(lock.name.removeprefix(".").removesuffix(LOCK))):
-                    pass
+            with suppress(BusyError), locked(lock.with_name(lock.name.removeprefix(".").removesuffix(LOCK))):
+                pass
 
 
 def place_to_write(path: str | os.PathLike[str], kind: str = "file") -> Path:

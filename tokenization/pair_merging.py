@@ -35,7 +35,7 @@ def learn_pieces(
     table = _PairTable(words, alphabet, by_likelihood=algorithm == "wordpiece", min_frequency=max(1, min_frequency))
     while (slots := table.scores.best()) is not None:
         piece = table.merge(slots)
-        # A merge may produce a piece that is already there (`##a` with `##bc` after `##ab` with `##c`).
+        # A merge may produce a piece that is already there: in a word `##a`, the one of `a` within a word.
         if piece is not None:
             yield piece
 

@@ -182,8 +182,7 @@ def read_sorted_table(data: bytes, verify: bool = True) -> list[tuple[bytes, byt
     position = _follow(position, metaindex)
     position = _follow(position, index)
     _follow(position, (len(data) - _FOOTER, 0))
-    for _ in _read_block(data, metaindex, verify):
-        pass
+    list(_read_block(data, metaindex, verify))  # which checks it
     return entries
 
 

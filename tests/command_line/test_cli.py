@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pytest
 from safetensors import SafetensorError
+from torch import distributed
 
 import mybert
 from mybert import cli
@@ -58,6 +59,11 @@ def echo(arguments: EchoSettings):
 
 def say_name(arguments: NamedSettings):
     calls.append(arguments)
+
+
+def join_group(arguments: NamedSettings):
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    calls.append(distributed.get_world_size())
 
 
 @pytest.fixture
@@ -182,6 +188,12 @@ def test_both_spellings_of_a_flag_are_read(echo_command, tmp_path):
     assert calls == [EchoSettings(disable_tqdm=True)] * 2
 
 
+def test_process_group_that_a_command_has_joined_ends_with_it(echo_command, monkeypatch):
+    monkeypatch.setitem(cli.COMMANDS, "join", cli.Command("join", __name__, "NamedSettings", "join_group"))
+    assert cli.main(["join", "--name", "x"]) == 0
+    assert calls == [1] and not distributed.is_initialized()
+
+
 def test_leading_values_need_no_flag(echo_command, capsys):
     assert cli.main(["echo", "Ada", "-", "--number", "3"]) == 0
     assert calls == [EchoSettings(names=["Ada", "-"], number=3)]
@@ -219,6 +231,8 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'. Did you mean --number?\n"
     assert cli.main(["echo", "--xyz", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--xyz'; --help lists the flags.\n"
+    assert cli.main(["echo", "--number", "4", "5"]) == 2
+    assert capsys.readouterr().err == "mybert echo: '5' belongs to no flag; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
     error = capsys.readouterr().err
     assert "unknown command 'ecko'. Did you mean echo? mybert --help lists the commands." in error

@@ -102,6 +102,12 @@ def test_bars_whose_delay_is_not_over_stay_unseen(capsys):
     assert captured.out == "a line\n" and "short" in captured.err and "long" not in captured.err
 
 
+def test_a_line_that_is_our_own_mistake_is_not_hidden(capsys):
+    set_up_output(quiet=False)
+    with pytest.raises(TypeError, match="a real number is required"):
+        logging.getLogger("mybert").info("%d texts", "many")
+
+
 @dataclass
 class ModelArguments:
     model: str = "models/tuned"

@@ -11,6 +11,7 @@ from transformers import TrainingArguments
 from mybert import MyBertForSequenceClassification, cli
 from mybert.command_line import GROUPS
 from mybert.command_line.flags import CommandParser, parse_flags
+from mybert.command_line.inputs import check_files_and_models
 from mybert.files.checkpoint import TASK_RECORD
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.prediction.prediction_run import PredictArguments
@@ -231,7 +232,6 @@ def write(path, content):
 
 
 def check(command, flags):
-    from mybert.command_line.inputs import check_files_and_models
 
     check_files_and_models(parse_flags(command, flags))
 
@@ -323,3 +323,28 @@ def test_finetune_with_wrong_data_logs_nothing_before_the_error(tiny_model, tmp_
 def test_a_file_of_another_kind_is_an_error(words, said, tmp_path, capsys):
     assert cli.main(words.replace("FOLDER", str(tmp_path)).split()) == 2
     assert said.replace("FOLDER", str(tmp_path)) in capsys.readouterr().err
+
+
+def test_check_inputs_of_a_conversion_looks_for_its_texts(tiny_model, tmp_path):
+    model = str(tiny_model(tmp_path / "model", MyBertForSequenceClassification))
+    words = [model, str(tmp_path / "out"), "--dtype", "int8", "--data", str(tmp_path / "gone.txt")]
+    with pytest.raises(FileNotFoundError, match=r"There is no file or folder .*gone\.txt\.$"):
+        check("convert openvino", words)
+
+
+def test_check_inputs_tagged_words_have_no_header_to_compare(tiny_model, tmp_path):
+    (tmp_path / "words.tsv").write_text("the\tO\ncat\tB-X\n\na\tO\n")
+    model = str(tiny_model(tmp_path / "model"))
+    words = [
+        model,
+        "--task",
+        "tagging",
+        "--train_file",
+        str(tmp_path / "words.tsv"),
+        "--output_dir",
+        str(tmp_path / "o"),
+    ]
+    check("finetune", words)
+    (tmp_path / "words.tsv").write_text("wort\tmarke\nthe cat\tO\n")
+    with pytest.raises(ValueError, match=r"words\.tsv has no columns 'tokens' and 'tags'"):
+        check("finetune", words)

@@ -143,6 +143,17 @@ def test_tensorflow_2(tmp_path, encoder, kind):
         assert not torch.equal(inner.pooler.dense.weight, model.bert.pooler.dense.weight)
 
 
+def test_an_older_tf2_checkpoint_without_pooler_gets_a_new_one(tmp_path, copy_checkpoint):
+    source = TF2 / "BertEncoder" / "encoder"
+    with open_source(source) as found:
+        pooler = [key for key in read_tensor_bundle(found.prefix) if "/layer_with_weights-6/" in key]
+    assert len(pooler) == 2
+    changes = dict.fromkeys(["_CHECKPOINTABLE_OBJECT_GRAPH", *pooler])
+    folder = copy_checkpoint(source, tmp_path / "source", **changes)
+    report = convert_google_checkpoint(folder, tmp_path / "model")
+    assert report.initialized == ("bert.pooler.dense.weight", "bert.pooler.dense.bias") and report.verification.ok
+
+
 @pytest.mark.parametrize("source", ["saved_model", "saved_model/variables/variables", "saved_model/variables"])
 def test_saved_model_without_configuration(tmp_path, source):
     report = convert_google_checkpoint(TF2 / source, tmp_path / "model")
@@ -300,6 +311,9 @@ def test_there_is_no_optimizer_state(tmp_path):
     file = tmp_path / "model" / "optimizer.safetensors"
     save_file(load_file(file), file, {"step": "some"})
     with pytest.raises(ValueError, match="the step is 'some'; expected a number"):
+        load_optimizer_state(file, model, optimizer)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"optimizer\.safetensors: the file cannot be read: .*incomplete"):
         load_optimizer_state(file, model, optimizer)
 
 
@@ -694,6 +708,23 @@ def test_bombs(tmp_path, release):
     for archive in ("a.zip", "a.tar.gz"):
         with pytest.raises(ValueError, match="100 times the compressed size"):
             convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
+
+
+def test_a_member_that_is_shorter_than_announced_is_an_error(tmp_path, release):
+    content = bytearray(pack(release, tmp_path / "a.zip").read_bytes())
+    entry = content.rindex(f"{release.name}/vocab.txt".encode()) - 46  # in the list of members at the end
+    assert content[entry : entry + 4] == b"PK\1\2"
+    content[entry + 25] += 1  # of its size
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.zip: .*vocab\.txt has \d+ bytes, \d+ were announced"):
+        convert_google_checkpoint(tmp_path / "a.zip", tmp_path / "model")
+
+
+def test_checkpoints_of_other_models_are_named(tmp_path):
+    kernel = {"model/dense/kernel/.ATTRIBUTES/VARIABLE_VALUE": np.ones((2, 3), np.float32)}
+    write_tensor_bundle(tmp_path / "m.ckpt", kernel)
+    with pytest.raises(ValueError, match=r"m\.ckpt: the checkpoint is not a BERT; it holds model/dense/kernel/"):
+        convert_google_checkpoint(tmp_path / "m.ckpt", tmp_path / "model")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])

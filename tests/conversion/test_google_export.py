@@ -87,6 +87,18 @@ def test_other_tokens_in_googles_code_are_said(tmp_path, caplog, options, added,
     assert [word in decision and word in caplog.text for decision in report.decisions] == [True] * (word is not None)
 
 
+def test_a_vocabulary_without_tokenizer_json_is_exported_as_its_settings_say(tmp_path, save_model, write_vocab):
+    save_model(tmp_path / "model", "encoder", tokenizer=False)
+    write_vocab(tmp_path / "model")
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    assert report.decisions == ()
+    assert (tmp_path / "out" / "vocab.txt").read_bytes() == (tmp_path / "model" / "vocab.txt").read_bytes()
+    (tmp_path / "model" / "tokenizer_config.json").write_text('{"do_lower_case": true, "strip_accents": false}')
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m", overwrite=True)
+    (decision,) = report.decisions  # of how the vocabulary is used, which its file does not say
+    assert decision.startswith("accents: Google's code strips those that this tokenizer keeps")
+
+
 def test_a_korean_model_comes_back_with_its_tokens(tmp_path, save_model, pieces):
     save_model(tmp_path / "model", "encoder")
     korean = [*pieces[:5], *"가나다라마바사", *pieces[-18:]]

@@ -274,6 +274,9 @@ def test_a_v1_checkpoint_gets_a_clear_message(tmp_path):
     (tmp_path / "model.ckpt").write_bytes(wire.write_sorted_table([(b"", b"x")]))
     with pytest.raises(ValueError, match="V1 checkpoint"):
         read_tensor_bundle(tmp_path / "model.ckpt")
+    (tmp_path / "text.ckpt").write_bytes(b"no checkpoint of any version")
+    with pytest.raises(FileNotFoundError, match=r"text\.ckpt\.index"):
+        read_tensor_bundle(tmp_path / "text.ckpt")
 
 
 # --- mutations -------------------------------------------------------------------------------------------------------

@@ -310,6 +310,23 @@ def test_outputs_that_are_not_finite(exported, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(("head", "equal"), [("encoder", None), ("sequence-classification", 1.0)])
+def test_decisions_on_texts_are_those_of_classes(tmp_path, save_model, head, equal):
+    model = save_model(tmp_path / "model", head).eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    rows = [dict(tokenizer(text)) for text in ("the quick fox", "the fox")]
+    assert graph_export._compare_on_texts(model, model, rows, head, tokenizer) == (0, equal)
+
+
+def test_a_graph_without_memory_is_no_broken_one(tmp_path, monkeypatch):
+    def load(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", load)
+    with pytest.raises(MemoryError):
+        graph_export.OnnxModel(tmp_path / "model.onnx")
+
+
 def test_the_extra_is_missing(tmp_path, monkeypatch):
     for package in ("onnx", "onnxruntime", "onnxscript"):
         with monkeypatch.context() as patch, pytest.raises(ImportError, match=r"run pip install '\.\[onnx\]'"):

@@ -1,6 +1,7 @@
 """MyBERT models become plain `bert` models and come back, bit for bit, with equal outputs."""
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,11 @@ from mybert.conversion import (
     to_transformers_bert,
     verify_conversion,
 )
+from mybert.conversion.model_folder import EncoderFolder
+from mybert.conversion.transformers_bert import copy_what_goes_along
+from mybert.files.checkpoint import Checkpoint
 from mybert.files.errors import SettingError
+from mybert.tokenization import save_vocab
 
 
 @pytest.fixture(scope="session")
@@ -204,7 +209,58 @@ def test_a_difference_is_found(tmp_path, save_model, change_config):
     save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
     report = verify_conversion(tmp_path / "model", tmp_path / "bert")
     assert [problem.split(" differ")[0] for problem in report.problems] == ["logits", "1 tensors"]
+    weights["classifier.bias"] = weights["classifier.bias"].double()
+    save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
+    report = verify_conversion(tmp_path / "model", tmp_path / "bert")
+    assert report.problems[-1] == "1 tensors differ from the source, classifier.bias by inf"
     to_transformers_bert(tmp_path / "model", tmp_path / "bert", overwrite=True)
     change_config(tmp_path / "bert", hidden_act="relu")
     assert not verify_conversion(tmp_path / "model", tmp_path / "bert").ok
     assert Path(report.model_dir) == tmp_path / "bert"
+
+
+def test_verification_of_a_folder_with_other_classes_names_all_that_differs(tmp_path, save_model):
+    for name, labels in (("model", 3), ("other", 2)):
+        save_model(tmp_path / name, "sequence-classification", num_labels=labels)
+    to_transformers_bert(tmp_path / "other", tmp_path / "bert")
+    report = verify_conversion(tmp_path / "model", tmp_path / "bert")
+    assert not report.ok and report.problems[0] == "logits differs by inf between the two models"
+    assert re.search("classifier.weight by inf, classifier.bias by inf", report.problems[1])
+
+
+def test_verification_finds_outputs_of_another_shape(tmp_path, save_model, monkeypatch):
+    save_model(tmp_path / "model", "sequence-classification")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    forward = transformers.BertForSequenceClassification.forward
+
+    def without_the_last_class(model, **inputs):
+        outputs = forward(model, **inputs)
+        outputs.logits = outputs.logits[..., :-1]
+        return outputs
+
+    monkeypatch.setattr(transformers.BertForSequenceClassification, "forward", without_the_last_class)
+    report = verify_conversion(tmp_path / "model", tmp_path / "bert")
+    assert any(re.match(r"logits has shape \(\d, 2\); expected \(\d, 3\)$", problem) for problem in report.problems)
+
+
+def test_an_encoder_of_another_type_gets_the_tokenizer_that_other_tools_read(tmp_path, tiny_model, tokenizer):
+    folder = tiny_model(tmp_path / "distilbert", transformers.DistilBertModel)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    save_vocab(tokenizer.get_vocab(), folder / "vocab.txt")
+    (tmp_path / "out").mkdir()
+    decisions = copy_what_goes_along(EncoderFolder(Checkpoint(folder)), tmp_path / "out")
+    assert decisions == ["tokenizer: saved again, with tokenizer.json"]
+    before, after = (AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "out"))
+    assert (tmp_path / "out" / "tokenizer.json").is_file() and before.get_vocab() == after.get_vocab()
+
+
+@pytest.mark.parametrize("has_pooler", [True, False])
+def test_an_encoder_of_another_type_is_loaded_with_the_pooler_that_was_saved(tmp_path, tiny_model, has_pooler):
+    model = tiny_model(tmp_path / "roberta", transformers.RobertaModel)
+    if not has_pooler:
+        weights = {
+            name: value for name, value in load_file(model / "model.safetensors").items() if "pooler" not in name
+        }
+        save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    assert (EncoderFolder(Checkpoint(model)).load_for_graph().pooler is not None) is has_pooler

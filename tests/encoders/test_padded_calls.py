@@ -12,6 +12,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 import mybert
 from mybert.encoders import ENCODER_TYPES
 from mybert.encoders.attention import PACKED_ATTENTION
+from mybert.encoders.packing import CHECK
 from mybert.visualization import attention_map
 
 WITH_INTERFACE = [name for name in ENCODER_TYPES if name != "mpnet"]  # which has one attention only
@@ -258,6 +259,26 @@ def test_speed_up_exported_and_traced_graphs_give_stock_outputs(encoder_type, pa
     models.fast.config.return_dict = False
     traced = torch.jit.trace(models.fast, tuple(batch.values()), check_trace=False)
     torch.testing.assert_close(traced(*batch.values())[0], expected, atol=1e-5, rtol=1e-5)
+    assert not packed.value
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_speed_up_check_waits_for_a_batch_that_is_not_traced(pair, packed):
+    models = pair("bert", "Model", return_dict=False)
+    fast = mybert.speed_up(models.fast, check=True)
+    batch = models.batch("right")
+    given = tuple(batch[name] for name in ("input_ids", "attention_mask"))
+    traced = torch.jit.trace(fast, given, check_trace=False)
+    torch.testing.assert_close(traced(*given)[0], models.stock(*given)[0], atol=1e-5, rtol=1e-5)
+    assert CHECK in vars(fast) and not packed.value
+    fast(*given)
+    assert CHECK not in vars(fast) and packed.value
+
+
+def test_speed_up_positions_without_rows_run_padded(pair, packed):
+    models = pair("bert", "Model")
+    batch = models.batch("right")
+    same(models, {**batch, "position_ids": torch.arange(batch["input_ids"].shape[1]).flip(0)})
     assert not packed.value
 
 

@@ -1,6 +1,7 @@
 """Model folders, complete and broken in every way that has an error message."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -360,9 +361,40 @@ def test_check_folder_called_again_reads_nothing_again(tmp_path, tiny_model, mon
     assert checkpoint.check_folder().check(ask_hub=False) is checkpoint
 
 
-def test_open_safetensors_says_why_a_file_cannot_be_opened(tmp_path):
+def test_fields_of_a_model_on_the_hub_are_those_of_its_configuration(tmp_path, monkeypatch):
+    cached = tmp_path / "models--me--model"
+    for name, content in (("snapshots/1a/config.json", '{"model_type": "bert", "mine": 3}'), ("refs/main", "1a")):
+        (cached / name).parent.mkdir(parents=True)
+        (cached / name).write_text(content)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert Checkpoint("me/model").fields["mine"] == 3
+
+
+def test_open_safetensors_of_a_file_that_torch_cannot_map_says_why(tmp_path):
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
+    save_file({"a": torch.ones(2)}, tmp_path / "a")
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, limits[1]))  # safetensors opens the file, then torch does
+    try:
+        with pytest.raises(OSError, match=r"/a cannot be read: .*Too many open files.*\.$"):
+            open_safetensors(tmp_path / "a", "pt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_open_safetensors_says_why_a_file_cannot_be_opened(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="gone"):
         open_safetensors(tmp_path / "gone", "np")
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="Too many levels of symbolic links"):  # safetensors says that there is no file
         open_safetensors(tmp_path / "loop", "np")
+
+    def missing(path, framework):
+        raise FileNotFoundError(path)
+
+    (tmp_path / "late").touch()  # as if it came when it had been missed
+    monkeypatch.setattr("mybert.files.checkpoint.safe_open", missing)
+    with pytest.raises(FileNotFoundError, match="late"):
+        open_safetensors(tmp_path / "late", "np")

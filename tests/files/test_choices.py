@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from mybert.files.choices import choice, choices_of, superseded
+from mybert.files.errors import SettingError
 from mybert.files.options import option, options_of
 from mybert.files.settings import Parts, assemble, build, flat
 
@@ -113,6 +114,11 @@ def test_superseded_names_what_flags_replace_of_a_settings_file(given, earlier, 
     assert superseded(Run, given, earlier) & earlier.keys() == gone
     kept = {name: value for name, value in earlier.items() if name not in superseded(Run, given, earlier)}
     assert all(getattr(build(Run, kept | given), name) == value for name, value in given.items())
+
+
+def test_superseded_of_a_settings_file_with_an_unknown_alternative_is_an_error():
+    with pytest.raises(SettingError, match=r"^approach is 'some'; expected one of train, both, probe\.$"):
+        superseded(Run, {"rate": 0.2}, {"approach": "some"})
 
 
 def test_parts_are_read_flat_and_frozen():

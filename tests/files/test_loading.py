@@ -147,3 +147,13 @@ def test_check_folder_with_an_onnx_graph_says_what_reads_it(folder):
         weights = weights.rename(folder / name)
         with pytest.raises(FileNotFoundError, match=rf"holds an ONNX graph \({name}\) .*onnxruntime.*docs/graphs\.md"):
             Checkpoint(folder).check_folder()
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_load_tokenizer_without_memory_or_interrupted_blames_no_file(error, tmp_path, tiny_model, monkeypatch):
+    def load(*args, **options):
+        raise error
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", load)
+    with pytest.raises(error):
+        load_tokenizer(Checkpoint(tiny_model(tmp_path / "model")))

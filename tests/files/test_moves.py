@@ -5,14 +5,16 @@ import json
 import os
 import shutil
 import signal
+import stat
 import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from mybert.cli import main
-from mybert.files import processes
-from mybert.files.moves import Move, finish_moves, is_bookkeeping, make_moves, remove
+from mybert.files import moves, processes
+from mybert.files.moves import Move, finish_all_moves, finish_moves, is_bookkeeping, make_moves, remove
 from mybert.files.output import (
     check_output_files,
     folder_written_beside,
@@ -394,8 +396,12 @@ def test_finish_moves_of_a_foreign_record_touches_nothing_elsewhere(tmp_path):
     (folder / ".moves").write_text(json.dumps(state | source | {"entries": [], "removed": [], "first": "../mine"}))
     with pytest.raises(ValueError, match="its first one is no record"):
         finish_moves(folder)
-    for places, message in (([], "names no place with one"), ([["", False]], "a place without a name")):
-        record = state | source | {"entries": [], "removed": [], "places": places}
+    for wrong, message in (
+        ({"places": []}, "names no place with one"),
+        ({"places": [["", False]]}, "a place without a name"),
+        ({"removed": ["a\0b"]}, "a name with a zero byte"),
+    ):
+        record = state | source | {"entries": [], "removed": []} | wrong
         (folder / ".moves").write_text(json.dumps(record))
         with pytest.raises(ValueError, match=message):
             finish_moves(folder)
@@ -427,13 +433,91 @@ def test_finish_moves_without_permission_to_write_says_so(tmp_path, monkeypatch)
     assert not (tmp_path / "a" / "new").exists()
 
 
+def test_finish_moves_that_another_process_makes_meanwhile_leaves_them_to_it(tmp_path, monkeypatch):
+    write_record(tmp_path / "a")
+    monkeypatch.setattr(moves, "_PATIENCE", 0.01)
+    said = f"Another process is moving files into place in {tmp_path}/a; wait until it ends"
+    with FileLock(tmp_path / "a" / ".moves.lock"), pytest.raises(OSError, match=said):
+        finish_moves(tmp_path / "a")
+    acquire = FileLock.acquire
+
+    def acquire_late(lock):
+        (tmp_path / "a" / ".moves").unlink()  # its moves are made
+        return acquire(lock)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire_late)
+    finish_moves(tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".new-0123abcd.partial"]
+
+
+def test_finish_all_moves_makes_those_of_folders_within_and_beside_their_place(tmp_path):
+    write_record(tmp_path / "run" / "a")
+    source = tmp_path / "run" / ".b.new-0123abcd.partial"
+    source.mkdir()
+    (source / "new").touch()
+    state = {"source": source.name, "old": ".b.old-0123abcd.partial", "entries": ["new"], "removed": []}
+    state |= {"first": ".b.moves", "places": [["b", False]]}
+    (tmp_path / "run" / ".b.moves").write_text(json.dumps(state))
+    finish_all_moves(tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert found == {"run", "run/a", "run/a/new", "run/b", "run/b/new"}
+
+
+def test_make_moves_whose_first_record_cannot_be_deleted_after_an_error_are_made(tmp_path, monkeypatch):
+    make_old(tmp_path)
+    replace, unlink, fsync = Path.replace, Path.unlink, os.fsync
+    failing = []
+
+    def replace_then_fail(path, to):
+        replace(path, to)
+        if Path(to).name == ".moves":
+            failing.append("fsync")
+
+    def fail_once(file):
+        if "fsync" in failing:
+            failing[:] = ["unlink"]
+            raise_error(errno.EIO)
+        fsync(file)
+
+    def unlink_unless(path, missing_ok=False):
+        if "unlink" in failing and path.name == ".moves":
+            raise_error(errno.EIO)
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        for target, name, call in ((Path, "replace", replace_then_fail), (os, "fsync", fail_once)):
+            patch.setattr(target, name, call)
+        patch.setattr(Path, "unlink", unlink_unless)
+        write_files(tmp_path)
+    assert failing == ["unlink"] and contents(tmp_path / "model") == {"a": "new", "b": "new"}
+
+
+@pytest.mark.parametrize(("number", "is_said"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_written_beside_where_folders_cannot_be_synced_says_other_errors_only(
+    tmp_path, monkeypatch, caplog, number, is_said
+):
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda file: raise_error(number) if stat.S_ISDIR(os.fstat(file).st_mode) else fsync(file)
+    )
+    write_text(tmp_path / "a", "new")
+    assert (tmp_path / "a").read_text() == "new" and ("could not be synced" in caplog.text) is is_said
+
+
+def test_output_to_leaves_where_a_link_leads_alone(tmp_path):
+    with output_to(tmp_path / "model", ("a",)) as folder:
+        (folder / "a").symlink_to(tmp_path / "gone")
+    assert (tmp_path / "model" / "a").readlink() == tmp_path / "gone" and not (tmp_path / "gone").exists()
+
+
+@pytest.mark.parametrize("names", [("model",), ("model", "a")])
 @pytest.mark.parametrize("number", [errno.EXDEV, errno.EBUSY])
-def test_make_moves_of_a_folder_that_cannot_be_renamed_moves_its_entries(tmp_path, monkeypatch, number):
-    """As in a container, where folders of the image cannot be renamed."""
+def test_make_moves_of_a_folder_that_cannot_be_renamed_moves_its_entries(tmp_path, monkeypatch, number, names):
+    """As in a container, where folders of the image cannot be renamed, nor files that are mounted."""
     make_old(tmp_path)
     rename = Path.rename
     monkeypatch.setattr(
-        Path, "rename", lambda path, to: raise_error(number) if path.name == "model" else rename(path, to)
+        Path, "rename", lambda path, to: raise_error(number) if path.name in names else rename(path, to)
     )
     write_folder(tmp_path)
     assert contents(tmp_path / "model") == {"b": "new", "c": "new"}

@@ -44,6 +44,8 @@ class Settings(Base):
     free: float = option(-7.0, "Any number.", replaces="flag")
     flag: bool = option(False, "A switch.")
     size: int | None = option(None, "Another number.", needs="kind")
+    rows: str | None = option(None, "A file with a column for each number.", reads="rows")
+    column: str | None = option(None, "A column.", needs="rows")
 
 
 @pytest.mark.parametrize("given", [{}, {"share": 0}, {"kind": "b", "count": 1}, {"mark": "only"}, {"free": 9.0}])
@@ -62,6 +64,7 @@ def test_values_that_fit(given):
         ({"kind": "c"}, r"kind is 'c'; expected one of a, b\."),
         ({"mark": "other"}, r"mark is 'other'; expected only\."),
         ({"count": 2}, "count is 2 without kind 'b', so it has no effect; give both or neither"),
+        ({"column": "n"}, r"column is 'n' without rows; expected: A file with a column for each number\."),
         ({"kind": "b", "mark": "only"}, "mark is 'only' and kind is 'b', which is one; use either mark or kind"),
     ],
 )
@@ -92,6 +95,7 @@ class Typed(Part):
     model: str | None = option(None, "Model folder. It is read.", reads="model")
     corpus: list[str] = option([], "Text.", reads="text file")
     when: str = option("epoch", "A time.", choices=("no", "epoch"))
+    level: Literal[1, 2] = option(1, "A level.")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +124,7 @@ class Typed(Part):
         ({"output": Path("~/x")}, "/home/me/x"),
         ({"output": "~$x"}, "~$x"),
         ({"rows": [0, 1]}, [0, 1]),
+        ({"level": "2"}, 2),
         ({"nested": {"a": 1}}, {"a": 1}),
     ],
 )

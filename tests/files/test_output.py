@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from safetensors import SafetensorError
 
 from mybert.files.errors import refuse_address
@@ -113,6 +114,12 @@ def test_other_errors_stay_as_they_are(tmp_path, error):
     assert caught.value is error
 
 
+def test_readable_disk_errors_of_one_without_text_name_its_number(tmp_path):
+    said = r"x could not be written \(\[Errno 5\]; [\d,]+ MB are free\)\.$"
+    with pytest.raises(OSError, match=said), readable_disk_errors(tmp_path / "x"):
+        raise OSError(errno.EIO, "")
+
+
 def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
     def full(self, *_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -121,6 +128,21 @@ def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=rf"^{tmp_path}/x could not be .*disk is full"), locked(tmp_path / "x"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_locked_in_a_folder_that_goes_again_and_again_raises_the_error_of_the_system(tmp_path, monkeypatch):
+    def acquire(lock):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), lock.lock_file)
+
+    monkeypatch.setattr(FileLock, "acquire", acquire)
+    with pytest.raises(FileNotFoundError, match=r"\.x\.lock"), locked(tmp_path / "x"):
+        pass
+
+
+def test_locked_by_a_process_that_has_not_written_its_name_is_busy(tmp_path):
+    said = "x is being written by another process; wait"
+    with FileLock(tmp_path / ".x.lock"), pytest.raises(BusyError, match=said), locked(tmp_path / "x"):
+        pass
 
 
 @pytest.mark.parametrize("guard", [locked, partial(locked, within=True), written_beside, folder_written_beside])

@@ -1,9 +1,12 @@
 """Tables in memory: missing values are None, whatever the library's own form."""
 
+import io
+
 import numpy as np
 import pytest
 
-from mybert.files.source import InMemoryData, check_kept_columns, frame_rows, rows_of_batch
+from mybert.files.progress import without_bars
+from mybert.files.source import FileSource, HubSplit, InMemoryData, check_kept_columns, frame_rows, rows_of_batch
 from mybert.files.tables import Reading
 
 pandas = pytest.importorskip("pandas", reason="data frames are pandas'")
@@ -79,3 +82,33 @@ def test_rows_of_a_data_set_have_what_a_transform_makes():
     data = data.cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
     data = data.with_transform(lambda batch: {"text": [text.upper() for text in batch["text"]]})
     assert list(InMemoryData("data", data).rows(Reading(class_names=True))) == [{"text": "A"}]
+
+
+def test_rows_of_batch_of_sets_are_lists_in_one_order():
+    words = {f"{number}" for number in range(20)}
+    batch = {"words": [words, frozenset("ba")], "nested": [{"of": {2, 1}}, {}]}
+    expected = [{"words": sorted(words), "nested": {"of": [1, 2]}}, {"words": ["a", "b"], "nested": {}}]
+    assert rows_of_batch(batch) == expected
+
+
+def test_rows_of_standard_input_with_nothing_in_it_are_none(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert list(FileSource("-").rows(Reading(as_row=lambda line: {"text": line}))) == []
+
+
+def test_rows_of_a_hub_split_where_bars_are_hidden_load_without_bars(monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    shown, data = [], datasets.Dataset.from_dict({"text": ["a"]})
+
+    def load(name, config):
+        shown.append(datasets.are_progress_bars_disabled())
+        return {"train": data}
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    try:
+        assert list(HubSplit("owner/name").rows()) == [{"text": "a"}]
+        with without_bars():
+            assert list(HubSplit("owner/name").rows()) == [{"text": "a"}]
+    finally:
+        datasets.enable_progress_bars()
+    assert shown == [False, True]

@@ -74,6 +74,7 @@ def test_read_sheet_gives_values_as_they_are_shown(workbook, caplog):
     [
         ("", [["text"], ["a", "b"]], r"b.xlsx, row 2: 2 columns; expected 1, each with a name in row 1 \(text\)"),
         ("", [["text", "text"], ["a", "b"]], r"b.xlsx has 2 columns named 'text'; expected a name for each"),
+        ("", [["text", "label"], ["a", "x"], ["text", "label"]], r"b.xlsx, row 3: the names of the columns again"),
         ("", [], r"b.xlsx holds no rows"),
         ("", [["text", "label"]], r"b.xlsx holds no rows"),
         (":two", [["text"], ["a"]], r"b.xlsx has no 'two', only 'hidden', 'one'; expected one of its sheets"),
@@ -161,3 +162,14 @@ def test_read_sheet_of_a_file_with_another_compression_is_an_error(tmp_path):
         archive.writestr("[Content_Types].xml", "<Types/>")
     with pytest.raises(ValueError, match=r"t\.xlsx is not an \.xlsx file, .* compressed in another way"):
         read_rows(tmp_path / "t.xlsx")
+
+
+def test_read_sheet_without_memory_is_no_broken_file(workbook, monkeypatch):
+    path = workbook(one=[["text"], ["a"]])
+
+    def load(*args, **options):
+        raise MemoryError
+
+    monkeypatch.setattr(openpyxl, "load_workbook", load)
+    with pytest.raises(MemoryError):
+        read_rows(path)

@@ -97,6 +97,7 @@ def test_a_tsv_that_is_quoted_as_csv_is_read_so(tmp_path, quoting):
         ['"a fine film" he said\t1', '"b"\t0'],
         ['"a fine film\t1', "b\t0"],  # never closed
         ['"a\t1', 'b"\t0', '"c"\t1'],  # rows by themselves, which CSV's quotes would join
+        ['"a\t1"', "b\t0"],  # one field of CSV in place of two
     ],
 )
 def test_quotes_of_other_tsv_files_are_part_of_the_text(tmp_path, lines, caplog):

@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from mybert.files.text import EncodingError, expand_paths, is_encoded, open_text, read_blocks
+from mybert.files.text import EncodingError, expand_paths, is_encoded, new_digest, open_text, read_blocks
 
 TEXT = "first line\n\nzweite Zeile äöü\n세 번째 줄\n😀 last"
 LINES = TEXT.split("\n")
@@ -49,6 +49,27 @@ def test_open_text_of_xz_with_padding_and_with_a_huge_dictionary(tmp_path):
     path.write_bytes(content)
     with pytest.raises(OSError, match="Memory usage limit exceeded"):
         list(open_text(path))
+
+
+def test_open_text_digest_is_of_the_whole_file_although_bz2_leaves_what_follows_its_data(tmp_path):
+    path, digests, digest = tmp_path / "a.bz2", {}, new_digest()
+    path.write_bytes(bz2.compress(b"one\n") + bytes(2 << 20))
+    assert list(open_text(path, digests=digests)) == ["one"]
+    digest.update(path.read_bytes())
+    assert digests == {str(path): digest.hexdigest()}
+
+
+def test_open_text_that_the_system_cannot_read_raises_its_error(tmp_path):
+    (tmp_path / "a.gz").symlink_to("/proc/self/mem")  # it opens, and nothing is at its beginning
+    with pytest.raises(OSError, match=r"^\[Errno 5\] Input/output error$"):
+        list(open_text(tmp_path / "a.gz"))
+
+
+def test_open_text_of_broken_data_where_no_library_has_loaded_zstandard(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "zstandard", raising=False)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n")[:-9])
+    with pytest.raises(OSError, match=r"a\.gz: the compressed data is broken or cut off"):
+        list(open_text(tmp_path / "a.gz"))
 
 
 def test_zstd_without_its_package(tmp_path, monkeypatch):

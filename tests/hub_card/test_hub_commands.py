@@ -16,7 +16,7 @@ import mybert
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
 from mybert.cards import examples
 from mybert.cli import main
-from mybert.hub_card import publishable_files
+from mybert.hub_card import publishable_files, write_benchmark_results
 
 # Head -> what its card's examples are called, and the Hub's name of its task.
 HEADS = {
@@ -159,6 +159,19 @@ def test_card_command_adds_to_lists_and_keeps_norwegian(copy_of):
     assert (data.language, data.datasets, data.tags) == ("no", ["glue", "conll2003"], ["x", {"a": "b"}, "y"])
     assert main(["card", str(folder), "--languages", "en"]) == 0
     assert ModelCard(read_card(folder)).data.language == ["no", "en"]
+
+
+def test_write_benchmark_results_writes_a_file_for_each_benchmark_or_none(tmp_path):
+    entries = [EvalResultEntry(dataset_id=f"owner/{name}", task_id="default", value=0.5) for name in "ab"]
+    wrong = EvalResultEntry(dataset_id="owner/c", task_id="default", value=float("nan"))
+    with pytest.raises(ValueError, match=r"The value of owner/c is nan; expected a finite number"):
+        write_benchmark_results(tmp_path, [*entries, wrong])
+    assert not [*tmp_path.iterdir()]
+    paths = write_benchmark_results(tmp_path, entries)
+    assert paths == [tmp_path / ".eval_results" / f"{name}.yaml" for name in "ab"]
+    assert [parse_eval_result_entries(yaml.safe_load(path.read_text())) for path in paths] == [
+        [each] for each in entries
+    ]
 
 
 def test_results_on_benchmarks_go_to_files_of_their_own(copy_of, tmp_path, capsys):

@@ -16,6 +16,8 @@ import torch
 import transformers
 
 import mybert
+from mybert.conversion.graph_export import DIGEST
+from mybert.conversion.model_folder import ModelFolder
 from mybert.hub_card import CardContent, publish, publishable_files, publishing, write_card, write_publishable
 from mybert.modeling_mybert import auto_map
 
@@ -240,6 +242,41 @@ def test_publish_a_graph_of_another_tool_with_other_inputs_and_outputs(model_dir
     onnx.save(onnx.helper.make_model(graph, opset_imports=versions, ir_version=8), model_dir / "onnx" / "model.onnx")
     with pytest.raises(ValueError, match=rf"not of the weights next to it, or not float32 \(.*{message}.*delete"):
         write_publishable(model_dir, tmp_path / "out", REPO)
+
+
+def save_graph(folder, digest):
+    """A graph that says of which weights it is."""
+    onnx = pytest.importorskip("onnx")
+    ids, states = (
+        onnx.helper.make_tensor_value_info(name, kind, ["b", "l"])
+        for name, kind in (("input_ids", onnx.TensorProto.INT64), ("logits", onnx.TensorProto.FLOAT))
+    )
+    cast = onnx.helper.make_node("Cast", ["input_ids"], ["logits"], to=onnx.TensorProto.FLOAT)
+    graph = onnx.helper.make_graph([cast], "graph", [ids], [states])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    onnx.helper.set_model_props(model, {DIGEST: digest})
+    (folder / "onnx").mkdir(exist_ok=True)
+    onnx.save(model, folder / "onnx" / "model.onnx")
+
+
+def test_publish_a_graph_with_the_digest_of_the_weights_only(model_dir, tmp_path):
+    pytest.importorskip("onnxruntime")
+    save_graph(model_dir, ModelFolder(model_dir).digest())
+    card = "---\ntags:\n- bert\n---\n\n# tiny\n"
+    (model_dir / "README.md").write_text(card)
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    assert (folder / "onnx" / "model.onnx").read_bytes() == (model_dir / "onnx" / "model.onnx").read_bytes()
+    section = "\n## Graphs\n\n- `onnx/model.onnx` is of these weights.\n"
+    assert (folder / "README.md").read_text().startswith(card + section)
+    known = "\n## Graphs\n\n- `onnx/model.onnx` differs by little.\n"
+    (model_dir / "README.md").write_text(card + known)  # of the export, which stays
+    kept = write_publishable(model_dir, tmp_path / "kept", REPO)
+    assert (kept / "README.md").read_text().startswith(card + known)
+    save_graph(model_dir, "0" * 32)
+    with pytest.raises(
+        ValueError, match=r"model\.onnx was made of other weights .*: delete the folder onnx, or .* graph"
+    ):
+        write_publishable(model_dir, tmp_path / "other", REPO)
 
 
 @pytest.mark.slow
@@ -470,6 +507,7 @@ def test_examples_in_the_card_load_the_repository(model_dir, monkeypatch):
     outside = Path.cwd()
     names = ["model", "./model", f"{model_dir.parent.name}/model", str(model_dir), "."]
     stays = ["pipeline('fill-mask', model='models')", "run('model')", "don't model='it"]
+    stays += [r"run(model='\x')", r"run(model='a\0b')"]  # no text of Python, and no path
     lines = [f"pipeline('fill-mask', model={name!r})" for name in names] + [f'pipeline("x", model="{model_dir}")']
     (model_dir / "README.md").write_text("\n".join(["---", "tags:", "- mybert", "---", *lines, *stays, ""]))
     for folder in (model_dir.parent, outside):
@@ -630,6 +668,12 @@ def test_a_sentence_transformer_gives_the_same_vectors(make_model_dir, tmp_path,
     data = huggingface_hub.ModelCard(publishable_files(folder, REPO)["README.md"].decode()).data
     assert data.library_name == "transformers" and "sentence-transformers" not in data.tags
     assert "holds no modules.json" in caplog.text
+
+
+def test_a_tag_of_sentence_transformers_goes_where_its_files_are_not(model_dir):
+    (model_dir / "README.md").write_text("---\nlibrary_name: peft\ntags:\n- mine\n- sentence-transformers\n---\n")
+    data = huggingface_hub.ModelCard(publishable_files(model_dir, REPO)["README.md"].decode()).data
+    assert (data.library_name, data.tags) == ("peft", ["mine"])
 
 
 def test_modules_of_code_or_pickles_are_refused(model_dir):

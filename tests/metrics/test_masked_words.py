@@ -15,10 +15,10 @@ TEXTS = [
 
 
 def test_words_are_drawn_from_letters_and_twice_the_same():
-    documents = ["the cat , in 1999 , sat on it .".split() * 40, ["short"]]
+    documents = [["1999"] * 36, "the cat , in 1999 , sat on it .".split() * 40, ["short"]]
     texts = masked_words(iter(documents), 5)
     assert len(texts) == 5 and texts == masked_words(documents, 5) != masked_words(documents, 5, seed=1)
-    assert {len(text.words) for text in texts} == {36}
+    assert {len(text.words) for text in texts} == {36} and all(text.hidden for text in texts)
     asked = [text.words[place] for text in texts for place in text.hidden]
     assert set(asked) <= {"the", "cat", "in", "sat", "on", "it"}
     assert 0.05 < len(asked) / (5 * 36) < 0.25

@@ -416,6 +416,15 @@ def test_a_change_counts_from_the_next_call_on_and_until_it_is_undone(heads, wat
     assert seen == [(1, tokens, 32), (*batch["input_ids"].shape, 32), (1, tokens, 32)]
 
 
+def test_a_changed_encoder_is_compiled_without_graph_break(heads):
+    model, batch = heads("ForSequenceClassification").model(), heads("ForSequenceClassification").batch("right")
+    model.bert = Mixing(model.bert)
+    torch._dynamo.reset()
+    with torch.no_grad():
+        found = torch.compile(model, fullgraph=True, backend="eager")(**batch)
+        torch.testing.assert_close(found.logits, model(**batch).logits, rtol=0, atol=1e-5)
+
+
 def quantize(model: nn.Module) -> nn.Module:
     return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
 

@@ -292,3 +292,16 @@ def test_push_to_hub_leaves_the_configuration_as_it_is(heads, monkeypatch, field
     model.push_to_hub("owner/name")
     assert uploaded[0]["AutoConfig"] == "configuration_mybert.MyBertConfig"
     assert vars(model.config) == before
+
+
+def test_push_to_hub_of_a_users_class_uploads_as_transformers(monkeypatch):
+    class OwnModel(mybert.MyBertModel):
+        pass
+
+    uploaded = []
+    monkeypatch.setattr(
+        transformers.PreTrainedModel, "push_to_hub", lambda model, *args: uploaded.append((args, model.config))
+    )
+    config = mybert.MyBertConfig(hidden_size=16, num_hidden_layers=0, num_attention_heads=2, vocab_size=9)
+    OwnModel(config).push_to_hub("owner/name")
+    assert uploaded == [(("owner/name",), config)] and getattr(config, "auto_map", None) is None

@@ -10,6 +10,7 @@ import transformers
 from transformers.activations import ACT2FN
 
 import mybert
+from mybert.modeling_mybert.bilstm import MyBertBiLstmConfig
 
 
 def test_fields_and_defaults_are_those_of_transformers():
@@ -152,6 +153,11 @@ def test_config_unsupported_fields_are_errors(fields, sentence):
     with pytest.raises(ValueError, match=sentence):
         mybert.MyBertConfig(**fields)
     mybert.MyBertConfig(position_embedding_type="absolute")
+
+
+def test_config_of_a_bilstm_needs_an_even_width():
+    with pytest.raises(ValueError, match=r"^hidden_size is 15; a BiLSTM needs an even one\.$"):
+        MyBertBiLstmConfig(hidden_size=15, num_attention_heads=3)
 
 
 def test_a_value_assigned_later_is_checked_by_the_model():

@@ -191,6 +191,12 @@ def test_layers_that_share_their_weights(heads, agree):
     agree(my_bert, bert, head.batch())
 
 
+def test_embeddings_without_layers(head, agree):
+    my_bert, bert = head.matched_models(num_hidden_layers=0, dropout=0.0)
+    agree(my_bert, bert, head.batch(labels=True))
+    agree(my_bert.train(), bert.train(), head.batch(labels=True))
+
+
 def test_model_in_double_precision_agrees_with_bert(head, agree):
     my_bert, bert = head.matched_models()
     agree(my_bert.double(), bert.double(), head.batch(), tolerance=1e-12)

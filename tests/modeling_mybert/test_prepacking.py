@@ -128,6 +128,9 @@ def test_prepacking_under_autocast(heads):
 def test_prepacking_what_cannot_be_prepacked(heads, monkeypatch):
     with pytest.raises(ValueError, match=r"The model is torch.float64 on cpu; prepacking weights expects float32"):
         heads("Model").model().double().prepack_weights()
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with pytest.raises(ValueError, match="This CPU has no bfloat16 kernels; expected a float32 model"):
+        heads("Model").model().bfloat16().prepack_weights()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     with pytest.raises(ValueError, match="no oneDNN"):
         heads("Model").model().prepack_weights()

@@ -78,3 +78,32 @@ def test_openvino_model_threads_get_their_own_outputs():
     with ThreadPoolExecutor(4) as pool:
         found = pool.map(lambda number: model(torch.full((1, 1 + number % 4), number))["logits"].item(), range(64))
     assert list(found) == [number * (1 + number % 4) for number in range(64)]
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_openvino_model_with_one_output_for_logits_returns_that_only(packs):
+    model = model_of_graph(packs)
+    assert model.outputs == ["last_hidden_state", "logits"]
+    model._logits = "last_hidden_state"
+    outputs = model(torch.tensor([[3, 4], [5, 0]]), torch.tensor([[1, 1], [1, 0]]))
+    assert list(outputs) == ["logits"] and outputs["logits"][..., 0].tolist() == [[3, 4], [5, 0]]
+
+
+class GraphOfChoices:
+    """A request whose scores are the sums of the ids of each sequence, whose number the mask has at its tokens."""
+
+    def infer(self, arrays):
+        ((ids,), (mask,), _) = arrays.values()
+        rows = zip(ids, mask, strict=True)
+        scores = [row[numbers == number].sum() for row, numbers in rows for number in range(1, numbers.max() + 1)]
+        return {Output("logits"): np.array([scores])}
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_openvino_model_scores_the_choices_of_each_example(packs):
+    model = model_of_graph(packs)
+    model._has_choices, model._of_tokens, model._request = True, {"logits": False}, GraphOfChoices()
+    ids = torch.tensor([[[1, 2, 3], [4, 5, 0], [6, 0, 0]], [[7, 7, 7], [8, 0, 0], [9, 9, 0]]])
+    assert model(ids, (ids > 0).long())["logits"].tolist() == [[6, 9, 6], [21, 8, 18]]
+    with pytest.raises(ValueError, match=r"input_ids has shape \(3, 3\); expected \(batch, choices, tokens\)"):
+        model(ids[0])

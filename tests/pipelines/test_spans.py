@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertTokenizer, PreTrainedTokenizerFast
+from transformers import BertTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from mybert.pipelines.spans import answer_positions, best_answers, make_windows
 
@@ -292,12 +292,13 @@ def test_real_answers_survive_the_way_to_tokens_and_back(name):
         ({"contexts": [None]}, "found None as context"),
         ({"contexts": ["\u200b"]}, "holds no token that the tokenizer knows"),
         ({"questions": ["who", "where"]}, "found 2 questions and 1 contexts"),
+        ({"tokenizer": ByT5Tokenizer()}, "ByT5Tokenizer gives no character offsets: .* needs a fast tokenizer"),
     ],
 )
 def test_make_windows_wrong_options_are_errors(tokenizer, options, message):
-    arguments = {"questions": [QUESTION], "contexts": [CONTEXT], **options}
+    arguments = {"tokenizer": tokenizer, "questions": [QUESTION], "contexts": [CONTEXT], **options}
     with pytest.raises(ValueError, match=message):
-        make_windows(tokenizer, **arguments)
+        make_windows(**arguments)
 
 
 def test_unusable_logits_and_limits(tokenizer):

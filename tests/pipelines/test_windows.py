@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from transformers import BertForSequenceClassification
+from transformers import BertForSequenceClassification, BertForTokenClassification, TokenClassificationPipeline
 
 from mybert.pipelines import (
     WindowedTextClassificationPipeline,
+    WindowedTokenClassificationPipeline,
     own_tokens,
     pool_windows,
     window_places,
@@ -27,6 +28,11 @@ def test_windows_share_their_stride_and_are_full():
 def test_windows_that_share_all_are_refused(stride):
     with pytest.raises(ValueError, match=rf"doc_stride is {stride}; expected 0 to 3"):
         window_starts(5, 4, stride)
+
+
+def test_windows_without_space_for_text_are_refused():
+    with pytest.raises(ValueError, match="a window has space for 0 tokens of the text; expected a larger max_length"):
+        window_starts(5, 0)
 
 
 @pytest.mark.parametrize(("tokens", "space", "stride"), [(10, 4, 2), (11, 4, 2), (50, 7, 3), (50, 7, 0), (23, 10, 9)])
@@ -88,3 +94,13 @@ def test_windowed_pipeline_with_max_length_below_one_raises_one_sentence(tiny, t
     for value in (0, -1, "16"):
         with pytest.raises(ValueError, match=f"max_length is {value!r}; expected at least 1"):
             classify("the cat sat", max_length=value)
+
+
+def test_windowed_token_pipeline_of_a_model_without_windows_is_that_of_transformers(tiny, tokenizer):
+    model, texts = tiny(BertForTokenClassification), ["the cat sat in berlin", "the " * 80]
+    windowed, stock = (
+        kind(model=model, tokenizer=tokenizer, aggregation_strategy="simple")
+        for kind in (WindowedTokenClassificationPipeline, TokenClassificationPipeline)
+    )
+    assert windowed(texts[0]) == stock(texts[0]) and windowed.tokenizer.model_max_length == tokenizer.model_max_length
+    assert windowed.tokenizer is stock.tokenizer

@@ -8,7 +8,7 @@ from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_b
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging as transformers_logging
 
-from mybert.files.progress import progress_bar, without_loading_bars
+from mybert.files.progress import progress_bar, without_bars, without_loading_bars
 from mybert.pretraining import PretrainingArguments
 from mybert.runs import ResumableTrainer
 from mybert.runs.callbacks import ReadableProgress, log_line
@@ -131,10 +131,29 @@ def test_without_loading_bars_leaves_those_of_downloads_turned_off():
         enable_progress_bars()
 
 
+def test_without_bars_leaves_those_of_downloads_as_they_were():
+    with without_bars():
+        assert are_progress_bars_disabled()
+    assert not are_progress_bars_disabled()
+    disable_progress_bars()
+    try:
+        with without_bars():
+            pass
+        assert are_progress_bars_disabled()
+    finally:
+        enable_progress_bars()
+
+
 def test_without_bars_a_script_that_shows_no_log_sees_nothing(tmp_path, capsys):
     train(tmp_path, logging_steps=3, disable_tqdm=True)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
+
+
+def test_without_bars_a_notebook_that_shows_no_log_sees_nothing(tmp_path, cell, capsys):
+    train(tmp_path, logging_steps=3, disable_tqdm=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == "" and not cell
 
 
 def test_the_log_has_the_lines_without_bars_too(tmp_path, caplog):

@@ -209,6 +209,11 @@ class TestInput:
         with pytest.raises((TypeError, ValueError), match=message):
             train_files(files, texts=texts)
 
+    def test_a_broken_file_is_no_text_by_mistake(self, tmp_path):
+        (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"text\nlow\n")[:-9])
+        with pytest.raises(OSError, match=r"cut\.csv\.gz: the compressed data is broken or cut off \([^)]*\)\.$"):
+            train_files(tmp_path / "cut.csv.gz")
+
     def test_a_column_of_a_table(self, tmp_path):
         (tmp_path / "a.csv").write_text('label,text\n0,"low, lower"\n1,lowest\n' * 1, encoding="utf-8")
         for report in (

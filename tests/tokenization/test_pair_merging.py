@@ -66,3 +66,11 @@ def test_well_known_example():
     assert list(islice(learn_pieces(words, alphabet, "bpe", 1), 3)) == ["##ug", "##un", "hug"]
     # (b, ##u), (h, ##u) and (p, ##u) all score 1/36; the oldest piece wins.
     assert list(islice(learn_pieces(words, alphabet, "wordpiece", 1), 2)) == ["##gs", "bu"]
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
+def test_same_pieces_as_recounting_where_words_begin_like_pieces_within_words(algorithm):
+    words = {"##a": 9, "##ab": 3, "xa": 2, "xab": 4, "##b": 5, "##xab": 1, "#": 2}
+    expected = list(slow_learner(words, sorted("#abx"), algorithm, 1))
+    assert list(learn_pieces(words, sorted("#abx"), algorithm, 1)) == expected
+    assert "##a" not in expected and len(set(expected)) == len(expected)

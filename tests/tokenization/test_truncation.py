@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 from mybert.tokenization import encode_and_truncate
 from mybert.tokenization.truncation import lengths_of_pair
@@ -108,6 +108,14 @@ def test_truncation_without_space_for_text_is_an_error(roberta_like):
     assert encode_and_truncate(roberta_like, [("a", "b")], 4).inputs["input_ids"] == [[0, 1, 1, 1]]
     with pytest.raises(ValueError, match="max_length is 3; expected at least 4, the special tokens"):
         encode_and_truncate(roberta_like, [("a", "b")], 3)
+
+
+def test_a_slow_tokenizer_truncates_by_its_own_rule_and_makes_no_windows():
+    slow = ByT5Tokenizer()  # of bytes
+    found = encode_and_truncate(slow, [("abcdef", "xy"), ("a", "x")], 8)
+    assert [slow.decode(ids, skip_special_tokens=True) for ids in found.inputs["input_ids"]] == ["abcdxy", "ax"]
+    with pytest.raises(ValueError, match="ByT5Tokenizer is not a fast tokenizer, which windows of long texts need"):
+        encode_and_truncate(slow, [("abcdef", "xy")], 8, windows=lambda side, length: [range(length)])
 
 
 def test_mrpc_is_googles_token_for_token(data_dir, tokenizer):

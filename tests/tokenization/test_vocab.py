@@ -69,6 +69,12 @@ def test_errors(data, message, write):
             read(path)
 
 
+@pytest.mark.parametrize("vocabulary", [[], {}])
+def test_tokenizer_of_no_pieces_says_what_is_expected(vocabulary):
+    with pytest.raises(ValueError, match=r"^The vocabulary is empty; expected one piece per line\.$"):
+        MyBertTokenizer(vocab=vocabulary)
+
+
 @pytest.mark.parametrize("missing", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
 def test_missing_special_token(missing, write):
     path = write(SPECIAL.replace(f"{missing}\n", "") + "the\n")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel
+from transformers import AutoModel, AutoTokenizer, FNetConfig, FNetModel, RobertaConfig, RobertaModel
 
 from mybert import MyBertModel
 from mybert.cli import main
@@ -134,6 +134,12 @@ def test_attention_map_limit_does_not_count_positions_before_the_first(tokenizer
     assert len(attention_map(model, tokenizer, "the " * 16).tokens) == 18
     with pytest.raises(ValueError, match="The text has 19 tokens with the special ones; the model takes 18 at most"):
         attention_map(model, tokenizer, "the " * 17)
+
+
+def test_attention_map_of_a_model_without_attention_is_rejected(tokenizer):
+    config = FNetConfig(hidden_size=16, num_hidden_layers=1, intermediate_size=16, vocab_size=len(tokenizer))
+    with pytest.raises(ValueError, match="FNetModel gives no attention weights, not even with eager attention"):
+        attention_map(FNetModel(config), tokenizer, "the cat")
 
 
 def test_attention_map_weights_that_are_not_finite_are_rejected(heads, tokenizer):

@@ -240,6 +240,19 @@ def test_plot_run_of_several_runs_overlays_them_under_their_names(tmp_path, figu
     assert ends == [("0.125", colors[2]), ("0.5", colors[0]), ("0.75", colors[1])]
 
 
+def test_plot_run_of_several_long_runs_draws_their_means_alone(tmp_path, figures):
+    losses = [[1 + (step % 2) * height for step in range(400)] for height in (1, 2)]
+    runs = [
+        write_run(tmp_path / str(number), [{"step": step, "loss": loss} for step, loss in enumerate(values, start=1)])
+        for number, values in enumerate(losses)
+    ]
+    plot_run(runs, tmp_path / "both.png")
+    plot_run(runs[0], tmp_path / "one.png")
+    both, one = (figure.axes[0].lines for figure in figures)
+    assert [max(line.get_ydata()) < 2 + number for number, line in enumerate(both)] == [True, True]
+    assert [max(line.get_ydata()) < 2 for line in one] == [False, True]  # of one run, also what was logged
+
+
 def test_plot_run_of_several_runs_moves_their_last_values_apart_below_the_top(tmp_path, figures):
     runs = [
         write_run(tmp_path / str(number), [{"step": step, "eval_f1": 0.9 - step * number / 1e4} for step in (1, 2)])
@@ -303,6 +316,10 @@ def test_learning_curves_join_rows_of_the_same_name_and_show_standard_errors(tmp
         learning_curves(folders)
     (tmp_path / "a" / "suite.json").write_text("{}")
     with pytest.raises(ValueError, match=r"suite\.json has no learning curves; measure the suite with train_sizes"):
+        learning_curves(folders[0])
+    many = {"sst2": {f"row {number}": [[100, 0.5, None]] for number in range(99)}}
+    (tmp_path / "a" / "suite.json").write_text(json.dumps({"learning_curves": many, "titles": {"sst2": "SST-2"}}))
+    with pytest.raises(ValueError, match=r"There are 99 rows; expected at most \d+, each with a color"):
         learning_curves(folders[0])
     for wrong in (3, {"sst2": [1]}, {"sst2": {"mine": [[100, "x", None]]}}, {"sst2": {"mine": [[100, 0.5]]}}):
         (tmp_path / "a" / "suite.json").write_text(json.dumps({"learning_curves": wrong}))

@@ -72,6 +72,18 @@ def test_fonts_for_fonts_that_matplotlibs_cache_lacks_reads_their_files(tmp_path
     assert pictures.fonts_for("\U0010fffd") == (["DejaVu Sans"], "\U0010fffd") and not added  # each file is read once
 
 
+def test_fonts_for_a_font_whose_file_is_gone_or_broken_finds_another(tmp_path, monkeypatch):
+    """As after the removal of a font package, which matplotlib's cache still lists."""
+    from matplotlib.font_manager import FontEntry, fontManager
+
+    (tmp_path / "broken.ttf").write_bytes(b"no font")
+    lost = [FontEntry(fname=str(tmp_path / name), name=f"A {name}") for name in ("broken.ttf", "gone.ttf")]
+    monkeypatch.setattr(fontManager, "ttflist", [*lost, *fontManager.ttflist])
+    names, lacking = pictures.fonts_for("∫")
+    assert not lacking and not {face.name for face in lost} & {*names}
+    assert pictures._letters(lost[0].fname) == pictures._letters(lost[1].fname) == frozenset()
+
+
 def test_write_figure_in_a_temporary_folder_names_the_final_file(fonts, tmp_path, caplog):
     with files_written_beside(tmp_path) as folder:
         figure = pictures.new_figure(2, 2)
