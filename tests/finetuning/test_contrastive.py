@@ -52,7 +52,7 @@ def test_contrastive_training_of_eight_rows_separates_the_vectors(contrast, pret
     caplog.set_level(logging.INFO, logger="mybert")
     folder, metrics = contrast(pd.DataFrame(EIGHT, columns=["text", "label"]))
     assert metrics == {"interrupted": False}
-    assert "Contrastive training: 10 steps of 8 texts, 28 pairs each; 8 texts have 28 pairs." in caplog.text
+    assert "Contrastive training: 20 steps of 8 texts, 28 pairs each; 8 texts have 28 pairs." in caplog.text
     assert [answer["label"] for answer in predict(folder, [text for text, _ in EIGHT])] == [
         label for _, label in EIGHT
     ]
@@ -134,18 +134,18 @@ def test_paired_gives_every_text_a_partner_of_its_class():
 @pytest.mark.parametrize(
     ("settings", "texts", "expected"),
     [
-        ({}, 16, (10, 16, 2.4e-3)),  # the rate of a hidden size of 32
-        ({}, 17, (11, 16, 2.4e-3)),
-        ({}, 500, (40, 32, 2.4e-3)),
-        ({"num_train_epochs": 20}, 400, (250, 32, 2.4e-3)),
-        ({"max_steps": 7}, 400, (7, 32, 2.4e-3)),
-        ({"per_device_train_batch_size": 5}, 400, (40, 4, 2.4e-3)),
-        ({}, 1, (5, 2, 2.4e-3)),
-        ({"gradient_accumulation_steps": 2}, 64, (10, 32, 2.4e-3)),
-        ({"learning_rate": 1e-5}, 16, (10, 16, 1e-5)),
+        ({}, 16, (20, 16, 0.00161)),  # 3e-4 / sqrt(steps) * 768 / hidden size 32
+        ({}, 17, (22, 16, 0.00154)),
+        ({}, 500, (80, 32, 0.000804)),
+        ({"num_train_epochs": 20}, 400, (250, 32, 0.000456)),
+        ({"max_steps": 7}, 400, (7, 32, 0.00271)),
+        ({"per_device_train_batch_size": 5}, 400, (80, 4, 0.000804)),
+        ({}, 1, (10, 2, 0.00228)),
+        ({"gradient_accumulation_steps": 2}, 64, (20, 32, 0.00161)),
+        ({"learning_rate": 1e-5}, 16, (20, 16, 1e-5)),
     ],
 )
-def test_pair_training_has_ten_epochs_up_to_40_steps(short_run, rows, settings, texts, expected):
+def test_pair_training_has_twenty_epochs_up_to_80_steps(short_run, rows, settings, texts, expected):
     plan = plan_finetuning(short_run(train_file=rows, approach="contrastive", **settings))
     training = pair_training(plan.settings, plan.training, texts)
     assert tuple(decision.value for decision in training) == expected
@@ -153,7 +153,7 @@ def test_pair_training_has_ten_epochs_up_to_40_steps(short_run, rows, settings, 
 
 def test_a_dry_run_of_contrastive_training_shows_its_steps(short_run, rows, capsys):
     report = finetune(short_run(train_file=rows, approach="contrastive", dry_run=True))
-    assert report["training"]["steps"] == 15 and report["training"]["batch size"] == 32
+    assert report["training"]["steps"] == 30 and report["training"]["batch size"] == 32
 
 
 def test_contrastive_training_of_several_labels_pairs_and_numbers(contrast, tmp_path):
