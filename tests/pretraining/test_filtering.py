@@ -116,6 +116,21 @@ def test_exact_duplicates_go_and_the_first_stays():
     assert vars(report.dropped["duplicates"])["documents"] == 2
     assert report.examples["duplicates"][1] == "document 5 (as document 2): " + " ".join(RUSSIAN)
     assert kept([["a\ud800"], ["a\ud800"]], "duplicates")[0] == [["a\ud800"]]
+    assert list(CorpusFilter(["duplicates"], FilterSettings()).lines(["a", "", "b"])) == ["a", "", "b", ""]
+
+
+def test_filter_duplicates_without_space_for_their_index_is_an_error(monkeypatch):
+    connect = filtering.sqlite3.connect
+
+    def small(*places, **options):
+        database = connect(*places, **options)
+        database.execute("PRAGMA max_page_count = 2")  # as on a full disk
+        return database
+
+    monkeypatch.setattr(filtering.sqlite3, "connect", small)
+    message = r"not be kept in a temporary file \(database or disk is full\); set SQLITE_TMPDIR to a folder with more"
+    with pytest.raises(OSError, match=message):
+        kept(([str(number)] for number in range(1000)), "duplicates")
 
 
 def test_filter_duplicates_of_dropped_documents_are_kept():

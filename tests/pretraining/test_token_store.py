@@ -205,12 +205,18 @@ def test_build_token_store_on_a_full_disk_keeps_the_old_store(tmp_path, document
     with pytest.raises(ValueError, match="is not a token store"):
         build(tmp_path, documents, tokenizer)
     assert path.read_text() == "my thesis"
+    save_file({"weight": np.zeros(3, np.float32)}, path)  # as a model's weights
+    whole = path.read_bytes()
+    with pytest.raises(ValueError, match="is not a token store, so it is not replaced; name another place"):
+        build(tmp_path, documents, tokenizer)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda arrays, metadata: metadata.pop("tokens"), "lacks the counts of its contents"),
+        (lambda arrays, metadata: metadata.update(version="0"), "is not a token store of version .*; build it again"),
         (lambda arrays, metadata: arrays.update(tokens=arrays["tokens"][:-1]), "sentence_starts do not run from 0"),
         (
             lambda arrays, metadata: arrays.update(document_starts=arrays["document_starts"][1:]),
@@ -471,3 +477,7 @@ def test_places_that_hold_no_store(tmp_path, documents, tokenizer, store):
     (tmp_path / "text").write_bytes(b"not a store at all")
     with pytest.raises(ValueError, match="text is not a token store"):
         TokenStore(tmp_path / "text")
+    for count in (2, 3):
+        (tmp_path / token_store.SHARD.format(0, count)).touch()
+    with pytest.raises(ValueError, match=r"holds shards of several stores \(of 2, 3 shards\); expected one store"):
+        TokenStore(tmp_path)

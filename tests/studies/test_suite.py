@@ -246,6 +246,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
+        ({"finetuning": "[1]"}, r"finetuning is \[1\]; expected a map of settings"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             settings(**change)
