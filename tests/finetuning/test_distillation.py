@@ -710,12 +710,11 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_distill_with_a_file_without_unlabeled_texts_is_an_error(arguments, tmp_path):
-    (tmp_path / "texts.csv").write_text("text\n")
-    with pytest.raises(ValueError, match=r"texts\.csv holds no rows\."):
-        distill(
-            arguments(teacher="teacher", student="tiny", train_file=labeled(), unlabeled=str(tmp_path / "texts.csv"))
-        )
+@pytest.mark.parametrize(("name", "content"), [("texts.csv", "text\n"), ("texts.txt", "\n")])
+def test_distill_with_a_file_without_unlabeled_texts_is_an_error(arguments, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{name} holds no rows\."):
+        distill(arguments(teacher="teacher", student="tiny", train_file=labeled(), unlabeled=str(tmp_path / name)))
     assert not (tmp_path / "out").exists()
 
 

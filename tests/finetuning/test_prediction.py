@@ -845,6 +845,15 @@ def test_predict_in_two_processes_writes_what_one_does(tmp_path, models, texts, 
     assert names(tmp_path) == ["one.csv", "t.csv", "two.csv"]
 
 
+def test_predict_in_several_processes_needs_a_file(models, tmp_path, monkeypatch, capsys):
+    (tmp_path / "t.txt").write_text("a cat\n")
+    PartialState(cpu=True)
+    monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)  # as a launcher's processes find it
+    assert main(["predict", str(models / "sst2"), str(tmp_path / "t.txt")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Several processes cannot share standard output; give a file with --output" in shown.err
+
+
 @pytest.mark.parametrize("is_wrong", [False, True])
 def test_functions_with_threads_restore_those_of_pytorch(models, tmp_path, monkeypatch, is_wrong):
     used, before = [], torch.get_num_threads()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from transformers import RobertaModel, TrainingArguments
 
 from mybert import (
     MyBertConfig,
@@ -240,6 +240,14 @@ def test_pretrain_quantized_model_is_rejected_before_the_text_is_read(tmp_path, 
     tokenizer.save_pretrained(tmp_path / "int4")
     with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\); expected floating-point"):
         pretrain(arguments("more", model=str(tmp_path / "int4")))
+    assert not (tmp_path / "more").exists()
+
+
+def test_pretrain_from_a_model_of_another_type_is_an_error(tmp_path, arguments, tiny_model):
+    tiny_model(tmp_path / "roberta", RobertaModel)
+    with pytest.raises(SettingError, match=r"of type 'roberta'; pretraining can continue with .* only") as error:
+        pretrain(arguments("more", model=str(tmp_path / "roberta")))
+    assert error.value.options == ("model",)
     assert not (tmp_path / "more").exists()
 
 
