@@ -147,6 +147,53 @@ def test_texts_longer_than_the_network_reads(arguments, tmp_path, tiny_model, ta
     assert "(the data says:" in (tmp_path / "out" / "README.md").read_text()
 
 
+SHOWN = [  # task, data, settings, what the card's calls say of it
+    (
+        "squad_v2",
+        [{"id": n, "question": "who sat", "context": "the cat sat", "answers": []} for n in "ab"],
+        {},
+        [
+            "Question answering (the data says: no answer)",
+            "handle_impossible_answer=True",
+        ],
+    ),
+    (
+        "scores",
+        [{"text": f"the {noun}", "a": n, "b": 0.5} for n, noun in enumerate(("cat", "dog"))],
+        {
+            "label_columns": ["a", "b"],
+        },
+        ["(the data says: a 1, b 0.5)", "print(run(text, top_k=None, "],
+    ),
+    (
+        "next_sentence",
+        [(("the cat", "sat"), "is_next"), (("a dog", "ate"), "not_next")],
+        {},
+        [
+            "(the data says: is_next)",
+            "print(run('the cat', 'sat'))",
+        ],
+    ),
+    (
+        "ner",
+        [(["the", "cat"], ["O", "B-A"]), (["a", "dog"], ["O", "B-A"])],
+        {"approach": "features", "lstm_size": 8},
+        [
+            "Tagging (the data says: O B-A)",
+            "words = ['the', 'cat']\n(tags,) = tag_words(",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "data", "settings", "parts"), SHOWN)
+def test_calls_on_the_card_are_those_of_the_task(arguments, tmp_path, task, data, settings, parts):
+    settings |= {"task": task, "train_file": data, "validation_file": data}
+    finetune(arguments(max_steps=1, card_examples=True, **settings))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert all(part in card for part in parts), card
+
+
 @pytest.mark.parametrize("from_scratch", [False, True])
 @pytest.mark.parametrize("keep_model_type", [False, True])
 def test_a_half_precision_checkpoint_learns_in_full_precision(

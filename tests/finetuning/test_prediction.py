@@ -777,6 +777,8 @@ def test_predictor_every_kind_of_batch_has_the_answers_of_predict(models, texts,
         columns = {"sent1": texts[:4], "sent2": texts[4:8]} | {f"ending{n}": texts[n : n + 4] for n in range(4)}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     told = mybert.predict(models / name, rows, **settings)
+    for batch in batches_of({column: [] for column in columns}).values():
+        assert Predictor(models / name, **settings)(batch) is batch
     for batch in batches_of(columns).values():
         found = Predictor(models / name, **settings)(batch)
         assert type(found) is type(batch)
