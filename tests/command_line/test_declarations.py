@@ -365,6 +365,7 @@ OF_OTHERS = [
     ("data", {"tokenizer": None}, "tokenizer is not set"),
     ("data", {"output": None}, "output is not set"),
     ("data", {"text": [], "dry_run": True}, "dry_run is set and text is not"),
+    ("compare", {"task": "sst2", "max_question_length": 9}, "max_question_length is not a setting of .* sst2"),
     ("features", {"features": "first"}, "features is 'first'; expected one of embeddings"),
     ("features", {"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
     ("features", {"features": "last", "weights": [1.0]}, "weights are given, but last is not a weighted sum"),

@@ -1,4 +1,5 @@
 import json
+import shutil
 from functools import partial
 
 import pytest
@@ -209,6 +210,18 @@ def test_a_half_precision_checkpoint_learns_in_full_precision(
     finetune(arguments(model=str(model), max_steps=1, **settings))
     trained = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", dtype="auto")
     assert {parameter.dtype for parameter in trained.parameters()} == {torch.float32}
+
+
+def test_a_vocabulary_with_holes_has_no_file_of_lines(arguments, tmp_path, pretrained):
+    """In `vocab.txt` the line is the id."""
+    model = shutil.copytree(pretrained, tmp_path / "holes")
+    (model / "vocab.txt").unlink()
+    file = model / "tokenizer.json"
+    content = json.loads(file.read_text())
+    del content["model"]["vocab"]["tree"]
+    file.write_text(json.dumps(content))
+    finetune(arguments(model=str(model), max_steps=1))
+    assert (tmp_path / "out" / "tokenizer.json").is_file() and not (tmp_path / "out" / "vocab.txt").exists()
 
 
 def test_a_checkpoint_that_gives_more_than_logits(arguments, tmp_path, pretrained, changed, change_config):
