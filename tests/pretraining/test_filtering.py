@@ -54,9 +54,11 @@ def test_lines_of_symbols_go_and_empty_documents_with_them():
     assert kept([["a 1 2 3"]], "symbol_lines", symbol_share=0.74)[0] == []
 
 
-def test_documents_of_another_script_go():
+def test_documents_of_another_script_go(caplog):
+    caplog.set_level(logging.INFO, "mybert")
     mixed = ["Достоевский wrote The Brothers Karamazov and other novels."]
     numbers = ["1 2 3"]
+    assert kept([numbers] * 2, "other_scripts")[0] == [numbers] * 2 and "The text is" not in caplog.text
     documents = [ENGLISH, RUSSIAN, mixed, numbers, *[ENGLISH] * 40]
     found, report = kept(documents, "other_scripts")
     assert found == [ENGLISH, mixed, numbers, *[ENGLISH] * 40]
@@ -266,6 +268,11 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         report = prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
     assert list(report.dropped) == ["duplicates"] and "What would be left out" in caplog.text
+    caplog.clear()
+    text.write_text("the cat\n\na dog\n")
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
+    assert "What would be left out" in caplog.text and "For example" not in caplog.text
 
 
 def test_inspect_corpus_without_filter_judges_each_reason_alone():

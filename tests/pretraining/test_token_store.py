@@ -427,6 +427,11 @@ def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown), 0.0 MB"
 
 
+def test_empty_sentences_end_no_document(tmp_path, tokenizer):
+    path, _ = build(tmp_path, [["the cat", "", "a dog"], [""]], tokenizer)
+    assert TokenStore(path).document_starts.tolist() == [0, 2]
+
+
 @pytest.mark.parametrize(("sentences", "is_said"), [(2, True), (3, False)])
 def test_documents_of_few_sentences_are_said(tmp_path, tokenizer, caplog, sentences, is_said):
     _, summary = build(tmp_path, [["the cat"] * sentences] * 4, tokenizer)
