@@ -235,6 +235,13 @@ def test_demo_after_an_interruption_continues_with_the_same_settings_only(tmp_pa
     assert found == [False, True, False]
 
 
+def test_read_without_text_has_the_sentences_of_docstrings_by_package(tmp_path, monkeypatch):
+    found = {"zebra": [["It runs. It stops."], ["Another file.", "Its second paragraph."]]}
+    monkeypatch.setattr(run_demo, "collect_docstrings", lambda show_progress: {} if show_progress else found)
+    wanted = [["It runs.", "It stops."], ["Another file.", "Its second paragraph."]]
+    assert _read(arguments(tmp_path, [])) == {"zebra": wanted}
+
+
 def test_read_names_that_differ_in_case_become_different_files(tmp_path):
     for folder, name in (("a", "Text"), ("b", "text")):
         (tmp_path / folder).mkdir()

@@ -226,6 +226,16 @@ def test_compare_of_masked_words_reads_each_model_by_its_own_tokens(tmp_path, ti
         assert values["a"]["value"] == values["b"]["value"] == 1 and found["differing_rows"] == 0
 
 
+def test_compare_of_files_of_answers_lists_those_that_differ(tmp_path):
+    data = [{"id": n, "question": "who sat", "context": f"the {n} sat", "answers": n} for n in ("cat", "dog")]
+    for name, answer in (("a", "dog"), ("b", "the dog sat")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"cat": "cat", "dog": answer}))
+    settings = {"task": "squad", "num_resamples": 5, "output": str(tmp_path / "rows.csv")}
+    mybert.compare(tmp_path / "a.json", tmp_path / "b.json", data, **settings)
+    (row,) = csv.reader((tmp_path / "rows.csv").read_text().splitlines()[1:])
+    assert row[-3:] == ["dog", "dog", "the dog sat"]
+
+
 def test_compare_of_numbers_lists_the_largest_differences_first(tmp_path, data):
     files = [tmp_path / "a.tsv", tmp_path / "b.tsv"]
     for file, values in zip(files, ([0, 1, 2, 3, 4, 5, 6], [0, 2, -1, 3.5, 4, 7.5, 5]), strict=True):
