@@ -107,8 +107,7 @@ class OneLabel(TextTask):
         return [replace(example, label=names[str(example.label)]) for example in examples]
 
     def _network_labels(self, examples: Examples, labels: Labels | None) -> list[Any]:
-        if labels is None:
-            return [example.label for example in examples]
+        assert labels is not None
         ids = {name: number for number, name in enumerate(labels.names)}
         return [ids[str(example.label)] for example in examples]
 
@@ -159,8 +158,6 @@ class OneLabel(TextTask):
             return metrics.class_report([names[one] for one in predicted], [names[one] for one in true], names)
 
         def baseline() -> dict[str, float]:
-            if not true:
-                return {}
             counts, metric = Counter(true), self.main_metric
             majority = min(counts, key=lambda one: (-counts[one], names[one]))
             return {f"majority_{metric}": scores([majority] * len(true))[metric]}

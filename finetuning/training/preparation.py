@@ -26,7 +26,7 @@ from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData, accepted_ro
 from ..heads import check_max_length, encoder_layers, has_new_head, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.data_report import check_classes
-from ..tasks.feature_tagging import new_tagger
+from ..tasks.feature_tagging import feature_task, new_tagger
 from ..tasks.steps import in_order_of, initial_config, load_task_model, read_task_rows
 from ..tasks.task import Task
 from .finetune_settings import Contrastive, Tagger
@@ -226,16 +226,16 @@ def empty_model(
     run: TaskRun, plan: FinetunePlan, approach: str, config: PreTrainedConfig | None = None
 ) -> PreTrainedModel:
     """The initial model of an approach without weights and adapters, if `starting_model` can make it."""
-    task, name = run.task, plan.settings.model
+    task, settings, name = run.task, plan.settings, plan.settings.model
     before = Checkpoint(name).config
-    if approach == Tagger.name:
-        check_max_length(task.max_length, name, before)
-        made = copy.deepcopy(before)
-        made.update(task.config_fields(run.labels))
-    else:
-        made = initial_config(task, name, before, run.labels, plan.network(approach), config)
+    model: PreTrainedModel
     with torch.device("meta"):
-        model: PreTrainedModel = task.auto_class.from_config(made, trust_remote_code=False)
+        if approach == Tagger.name:
+            check_max_length(task.max_length, name, before)
+            model, _ = new_tagger(feature_task(task, settings.features, name, settings.lstm_size, "cpu"), run.labels)
+        else:
+            made = initial_config(task, name, before, run.labels, plan.network(approach), config)
+            model = task.auto_class.from_config(made, trust_remote_code=False)
         _with_trained_parts(copy.deepcopy(model), plan, approach)
     return model
 

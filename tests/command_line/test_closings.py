@@ -10,6 +10,7 @@ from mybert.command_line import closings
 from mybert.command_line.closings import CLOSINGS, say_closing
 from mybert.command_line.flags import CommandParser, name_positional
 from mybert.conversion.verification import GraphReport
+from mybert.finetuning import FinetuningArguments
 from mybert.hub_card import PushArguments
 from mybert.pretraining import DataArguments
 from mybert.pretraining.filtering import FilterReport
@@ -34,6 +35,15 @@ def said(caplog, monkeypatch):
         return "".join(caplog.messages)
 
     return close
+
+
+def test_the_figure_that_a_run_is_chosen_by_is_named_as_evaluations_name_it(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    settings = FinetuningArguments(
+        model="m", train_file="t.tsv", output_dir=str(tmp_path), metric_for_best_model="eval_loss"
+    )
+    say_closing("finetune", settings, {"accuracy": 0.9, "loss": 0.25})
+    assert f"Done: {tmp_path} (loss 0.25)" in caplog.text
 
 
 def test_say_closing_names_files_in_the_folder(tmp_path, monkeypatch, said):

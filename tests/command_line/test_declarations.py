@@ -2,10 +2,13 @@
 
 import math
 import re
+import sys
 import typing
+from types import SimpleNamespace
 
 import pytest
-from transformers import HfArgumentParser, TrainingArguments
+import torch
+from transformers import HfArgumentParser, TrainingArguments, trainer_optimizer
 
 from mybert import MyBertForSequenceClassification, cli
 from mybert.files.choices import choices_of
@@ -362,6 +365,7 @@ OF_OTHERS = [
     ("data", {"tokenizer": None}, "tokenizer is not set"),
     ("data", {"output": None}, "output is not set"),
     ("data", {"text": [], "dry_run": True}, "dry_run is set and text is not"),
+    ("compare", {"task": "sst2", "max_question_length": 9}, "max_question_length is not a setting of .* sst2"),
     ("features", {"features": "first"}, "features is 'first'; expected one of embeddings"),
     ("features", {"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
     ("features", {"features": "last", "weights": [1.0]}, "weights are given, but last is not a weighted sum"),
@@ -380,3 +384,23 @@ def test_settings_that_nothing_declares_are_refused(name, settings, message):
     HfArgumentParser(TrainingArguments)  # as commands do: it changes the types of the fields
     with pytest.raises(ValueError, match=f"^{message}"):
         made(name, "", **settings)
+
+
+def test_optimizers_of_a_missing_package_are_refused_and_those_of_a_model_wait_for_it(monkeypatch):
+    settings = {"optim": "galore_adamw", "optim_target_modules": ["attention"]}
+    with pytest.raises(ImportError, match="install `galore_torch`"):
+        made("finetune", "", **settings)
+    monkeypatch.setattr(trainer_optimizer, "is_galore_torch_available", lambda: True)
+    classes = dict.fromkeys(("GaLoreAdafactor", "GaLoreAdamW", "GaLoreAdamW8bit"))
+    monkeypatch.setitem(sys.modules, "galore_torch", SimpleNamespace(**classes))
+    assert made("finetune", "", **settings).optim == "galore_adamw"
+
+
+def test_optimizer_settings_that_are_names_are_known(monkeypatch):
+    package = SimpleNamespace(AnyPrecisionAdamW=torch.optim.AdamW)
+    monkeypatch.setitem(sys.modules, "torchdistx", package)
+    monkeypatch.setitem(sys.modules, "torchdistx.optimizers", package)
+    settings = {"optim": "adamw_anyprecision", "optim_args": "momentum_dtype=bfloat16"}
+    assert made("finetune", "", **settings).optim_args == "momentum_dtype=bfloat16"
+    with pytest.raises(ValueError, match="optim_args has momentum_type, which the optimizer does not read"):
+        made("finetune", "", **settings | {"optim_args": "momentum_type=bfloat16"})

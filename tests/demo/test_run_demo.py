@@ -2,13 +2,15 @@ import csv
 import errno
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from transformers import pipeline
 
 from mybert.demo import DemoArguments, demo, run_demo
-from mybert.demo.run_demo import _hold_out, _read, _vocabulary_size
+from mybert.demo.run_demo import CLASSES, _hold_out, _read, _vocabulary_size
 from mybert.finetuning.training.plan import plan_finetuning
 from mybert.finetuning.training.preparation import read_run
 
@@ -119,6 +121,9 @@ def test_hold_out_leaves_out_sources_that_are_too_small():
     task = _hold_out(sources, np.random.default_rng(0), "x.txt")
     assert {label for _, label in task["train"]} == {label for _, label in task["test"]} == {"a", "b"}
     assert sources["small"] == [["Short."]] and sum(map(len, sources["a"])) < 20
+    many = {str(number): long for number in range(CLASSES + 1)}
+    assert {label for _, label in _hold_out(many, np.random.default_rng(0), "x.txt")["test"]} == {*"01234567"}
+    assert many["8"] == long  # all of it is for pretraining
     with pytest.raises(ValueError, match=r"x\.txt: too little text\. 1 of 2 documents or files have enough"):
         _hold_out({"small": [["Short."]], "a": long}, np.random.default_rng(0), "x.txt")
 
@@ -149,6 +154,27 @@ def test_demo_takes_files_named_like_missing_values(tmp_path, tiny_model, monkey
     monkeypatch.setattr(run_demo, "finetune", read)
     files = [str(tmp_path / "NA.txt"), str(tmp_path / "null.txt")]
     assert demo(arguments(tmp_path, files)) == {"interrupted": True}
+
+
+def test_demo_without_matplotlib_ends_without_its_picture(tmp_path, tiny_model, monkeypatch, caplog):
+    measured = dict.fromkeys(("eval_mlm_share", "eval_mlm_accuracy", "eval_nsp_accuracy", "eval_nsp_majority"), 0.25)
+
+    def pretrained(settings):
+        folder = tiny_model(Path(settings.output_dir))
+        (folder / "trainer_state.json").write_text('{"log_history": []}')
+        return measured | {"interrupted": False}
+
+    monkeypatch.setattr(run_demo, "pretrain", pretrained)
+    monkeypatch.setattr(run_demo, "finetune", lambda settings: {"accuracy": 0.75, "interrupted": False})
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with caplog.at_level("INFO", logger="mybert"):
+        report = demo(arguments(tmp_path, write_sources(tmp_path)))
+    out = tmp_path / "demo"
+    assert json.loads((out / "report.json").read_text()) == json.loads(json.dumps({"made_by": "mybert demo"} | report))
+    assert not (out / "result.png").exists() and "PNG pictures need matplotlib" in caplog.text
+    assert "Masked tokens of held-out text, 25 % of all: 25.0 % right" in caplog.text
+    assert "Source of a passage, without pretraining: 75.0 %" in caplog.text
+    assert report["masked_words"]["words"] == 48 and len(report["masked_words"]["shown"]) == 8
 
 
 @pytest.mark.parametrize("sentence", ["x" * 3000, "한 " * 900, "word " * 700])
@@ -209,6 +235,13 @@ def test_demo_after_an_interruption_continues_with_the_same_settings_only(tmp_pa
     assert found == [False, True, False]
 
 
+def test_read_without_text_has_the_sentences_of_docstrings_by_package(tmp_path, monkeypatch):
+    found = {"zebra": [["It runs. It stops."], ["Another file.", "Its second paragraph."]]}
+    monkeypatch.setattr(run_demo, "collect_docstrings", lambda show_progress: {} if show_progress else found)
+    wanted = [["It runs.", "It stops."], ["Another file.", "Its second paragraph."]]
+    assert _read(arguments(tmp_path, [])) == {"zebra": wanted}
+
+
 def test_read_names_that_differ_in_case_become_different_files(tmp_path):
     for folder, name in (("a", "Text"), ("b", "text")):
         (tmp_path / folder).mkdir()
@@ -226,6 +259,9 @@ def test_demo_wrong_settings_are_errors(tmp_path, user_error):
     (tmp_path / "two.txt").write_text("Short.\n\nShorter.\n")
     with pytest.raises(ValueError, match="too little text"):
         demo(arguments(tmp_path, [str(tmp_path / "two.txt")]))
+    (tmp_path / "numbers.txt").write_text(f"{'1998 2003 ' * 9}.\n" * 8 + "\n" + "12 13 15 16.\n" * 40)
+    with pytest.raises(ValueError, match=r"numbers\.txt: there are no words of letters; expected sentences"):
+        demo(arguments(tmp_path, [str(tmp_path / "numbers.txt")]))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
     assert not (tmp_path / "demo").exists()

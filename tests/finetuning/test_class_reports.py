@@ -104,6 +104,15 @@ def test_a_report_without_matplotlib_is_without_picture_and_says_so(run, data, t
     assert "PNG pictures need matplotlib: run pip install '.[train]' in the clone of mybert" in caplog.text
 
 
+def test_the_card_shows_the_most_frequent_of_many_classes(tune, tmp_path):
+    rows = [("the cat", f"c{number}") for number in range(32) for _ in range(2 if number in (7, 31) else 1)]
+    tune(tmp_path / "out", rows, validation_file=rows)
+    card = (tmp_path / "out" / "README.md").read_text()
+    title = "Each class, counted in texts; the 30 most frequent of 32, all are in `class_report.json`."
+    _, _, *table = card.partition(f"{title}\n\n")[2].partition("\n\n")[0].splitlines()
+    assert len(table) == 30 and {line.split()[1] for line in table[:2]} == {"c7", "c31"}
+
+
 def test_a_task_without_classes_has_errors_and_no_report_by_class(tune, tmp_path):
     path = tmp_path / "data.tsv"
     path.write_text("text\tscore\n" + "".join(f"the cat {n}\t{n}\n" for n in range(4)))
@@ -137,6 +146,7 @@ def test_adapted_keeps_a_temperature_only_if_it_helps_held_out_examples():
     for probability, is_kept in ((0.8, False), (0.99, True)):  # of class a; as frequent as it is, or too sure
         predictions = [LabelPrediction("a", {"a": probability, "b": 1 - probability})] * 200
         assert (calibrated(TASKS["classification"], predictions, examples).temperature != 1) == is_kept
+    assert calibrated(TASKS["classification"], predictions[:1], examples[:1]).temperature == 1  # none is held out
 
 
 def test_calibration_of_what_a_temperature_is_fitted_to_is_by_the_other_examples():

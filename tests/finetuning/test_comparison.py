@@ -193,6 +193,19 @@ def test_compare_of_a_model_and_its_prediction_file_finds_no_difference(tmp_path
         assert files["models"] == {} and files["metrics"].keys() == found["metrics"].keys()
 
 
+def test_compare_says_what_is_cut_and_prints_the_costs_of_models_alone(tmp_path, models, caplog, capsys):
+    (tmp_path / "p.tsv").write_text("prediction\n1\n0\n")
+    (tmp_path / "long.tsv").write_text("sentence\tlabel\n" + f"{'the cat ' * 9}\t1\na dog\t0\n")
+    words = ["compare", models / "sst2", tmp_path / "p.tsv", "--data", tmp_path / "long.tsv", "--num_resamples", "5"]
+    assert main([*map(str, words), "--use_cpu"]) == 0
+    shown = capsys.readouterr()
+    assert re.search(rf"{models / 'sst2'}: 1 of 2 texts is longer than 16 tokens: truncated", shown.err)
+    lines = shown.out.splitlines()
+    assert (
+        re.fullmatch(r"a: sst2 \([\d,]+ parameters, .* MB, .* texts a second\)", lines[0]) and lines[1] == "b: p.tsv"
+    )
+
+
 def test_compare_of_masked_words_reads_each_model_by_its_own_tokens(tmp_path, tiny_model):
     """A cased and an uncased model that both know the word, and the file of one of them."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "paris", "Paris"]
@@ -211,6 +224,16 @@ def test_compare_of_masked_words_reads_each_model_by_its_own_tokens(tmp_path, ti
         found = mybert.compare(first, second, data, num_resamples=10, **settings)
         values = found["metrics"]["accuracy"]
         assert values["a"]["value"] == values["b"]["value"] == 1 and found["differing_rows"] == 0
+
+
+def test_compare_of_files_of_answers_lists_those_that_differ(tmp_path):
+    data = [{"id": n, "question": "who sat", "context": f"the {n} sat", "answers": n} for n in ("cat", "dog")]
+    for name, answer in (("a", "dog"), ("b", "the dog sat")):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"cat": "cat", "dog": answer}))
+    settings = {"task": "squad", "num_resamples": 5, "output": str(tmp_path / "rows.csv")}
+    mybert.compare(tmp_path / "a.json", tmp_path / "b.json", data, **settings)
+    (row,) = csv.reader((tmp_path / "rows.csv").read_text().splitlines()[1:])
+    assert row[-3:] == ["dog", "dog", "the dog sat"]
 
 
 def test_compare_of_numbers_lists_the_largest_differences_first(tmp_path, data):

@@ -1,7 +1,9 @@
 """Distillation: losses by hand, stored teacher outputs, resumed runs, and rejected settings."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +45,7 @@ from mybert.finetuning.distillation_trainer import (
 )
 from mybert.finetuning.features import FeatureTagger, FeatureTaggerConfig
 from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanLoss
+from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training.plan import completed
 
 NAN = float("nan")
@@ -359,7 +362,16 @@ def test_texts_without_labels_have_missing_numbers_as_labels(arguments):
     assert not np.isnan(labels[:16]).any() and np.isnan(labels[16:]).all()
 
 
-@pytest.mark.parametrize("model", ["several", "value", "answers"])
+@pytest.mark.parametrize(("teacher", "label"), [("teacher", "good"), ("several", ["good"])])
+def test_data_without_labels_may_be_predicted_by_a_student(arguments, teacher, label):
+    rows = [{"text": text, "label" if teacher == "teacher" else "labels": label} for text in TEXTS[:4]]
+    run = training_data(arguments(teacher=teacher, student="plain", train_file=rows, test_file=unlabeled(3)))
+    assert run.test[""].inputs.keys() == {"input_ids", "token_type_ids", "attention_mask"}
+    assert run.labels.names == CLASSES
+    assert run.task.with_names(run.test[""].examples, run.labels, "x") == run.test[""].examples
+
+
+@pytest.mark.parametrize("model", ["several", "value", "answers", "tagger"])
 def test_other_tasks_are_learned_from_labels_and_from_texts_without(arguments, model, tmp_path, log_history):
     data = {
         "several": ([{"text": text, "labels": ["good"][: n % 2]} for n, text in enumerate(TEXTS[:16])], unlabeled()),
@@ -367,6 +379,13 @@ def test_other_tasks_are_learned_from_labels_and_from_texts_without(arguments, m
         "answers": (
             [{"id": n, "question": "who ?", "context": text, "answers": "the"} for n, text in enumerate(TEXTS[:16])],
             [{"question": "who ?", "context": text} for text in TEXTS[-16:]],
+        ),
+        "tagger": (
+            [
+                {"tokens": text.split(), "tags": ["O", "B-PET", *["O"] * (len(text.split()) - 2)]}
+                for text in TEXTS[:16]
+            ],
+            [{"tokens": text.split()} for text in TEXTS[-16:]],
         ),
     }
     rows, texts = data[model]
@@ -516,6 +535,20 @@ def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch,
     same_weights("whole", "out")
     _, loading = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not loading["unexpected_keys"] and not loading["missing_keys"]
+
+
+def test_a_stopped_distillation_says_so_and_compares_nothing(arguments, tmp_path, monkeypatch):
+    class Stop(training_run.StopOnInterrupt):
+        def on_step_begin(self, args, state, control, **kwargs):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    settings = arguments(teacher="teacher", student="plain", train_file=labeled(), validation_file=labeled(9))
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "StopOnInterrupt", Stop)
+        assert distill(settings) == {"interrupted": True}
+    assert not (tmp_path / "out" / "distillation.json").exists()
+    assert distill(settings)["teacher"].keys() >= {"accuracy"}
+    assert (tmp_path / "out" / "distillation.json").exists()
 
 
 @pytest.mark.slow
@@ -710,12 +743,11 @@ def test_distill_with_impossible_settings_raises_before_a_run(arguments, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_distill_with_a_file_without_unlabeled_texts_is_an_error(arguments, tmp_path):
-    (tmp_path / "texts.csv").write_text("text\n")
-    with pytest.raises(ValueError, match=r"texts\.csv holds no rows\."):
-        distill(
-            arguments(teacher="teacher", student="tiny", train_file=labeled(), unlabeled=str(tmp_path / "texts.csv"))
-        )
+@pytest.mark.parametrize(("name", "content"), [("texts.csv", "text\n"), ("texts.txt", "\n")])
+def test_distill_with_a_file_without_unlabeled_texts_is_an_error(arguments, tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"{name} holds no rows\."):
+        distill(arguments(teacher="teacher", student="tiny", train_file=labeled(), unlabeled=str(tmp_path / name)))
     assert not (tmp_path / "out").exists()
 
 

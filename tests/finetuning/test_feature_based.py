@@ -1,7 +1,9 @@
 """Features of frozen encoders, in files and under a tagger."""
 
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -24,6 +26,7 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.prediction import predictor
+from mybert.finetuning.training import run as training_run
 from mybert.modeling_mybert.bilstm import run_lstm
 
 TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]
@@ -228,6 +231,23 @@ def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_p
     np.testing.assert_allclose(np.linalg.norm(found[1], axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("prompt", ["", "the cat "])
+def test_a_model_of_its_own_pooling_reads_the_default_prompt_and_is_a_mean_without_settings(encoder, tmp_path, prompt):
+    folder = shutil.copytree(encoder, tmp_path / "model")
+    if prompt:  # else the folder is of no sentence-transformers
+        (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer", "path": ""}]')
+        settings = {"prompts": {"query": prompt, "other": "a "}, "default_prompt_name": "query"}
+        (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    found = []
+    for model, pooling, text in ((folder, "own", "sat on"), (encoder, "mean", f"{prompt}sat on")):
+        (tmp_path / "t.txt").write_text(text)
+        output = str(tmp_path / f"{pooling}.safetensors")
+        files = {"text": [str(tmp_path / "t.txt")], "output": output}
+        extract_features(FeaturesArguments(model=str(model), pooling=pooling, **files))
+        found.append(load_file(output)["features"])
+    np.testing.assert_array_equal(*found)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -253,6 +273,25 @@ def tagging(short_run, encoder):
     defaults |= {"approach": "features", "lstm_size": 16, "learning_rate": 1e-2, "num_train_epochs": 100}
     defaults |= {"per_device_train_batch_size": 4, "save_strategy": "no", "eval_strategy": "no"}
     return lambda **settings: short_run(**defaults | settings)
+
+
+def test_a_dry_run_counts_the_parameters_of_a_tagger_on_features(tagging, tmp_path):
+    said = finetune(tagging(dry_run=True, max_steps=1))["model"]["parameters"]
+    assert not (tmp_path / "out").exists()
+    finetune(tagging(max_steps=1))
+    assert said == FeatureTagger.from_pretrained(tmp_path / "out").num_parameters()
+
+
+def test_a_signal_during_one_kind_of_features_leaves_the_next_ones_out(tagging, tmp_path, monkeypatch):
+    class Stop(training_run.StopOnInterrupt):
+        def on_step_begin(self, args, state, control, **kwargs):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training_run, "StopOnInterrupt", Stop)
+        assert finetune(tagging(features="all", max_steps=2)) == {"interrupted": True}
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == [TABLE_7[0]]
+    assert not (tmp_path / "out" / "metrics.json").exists()
 
 
 @pytest.mark.slow

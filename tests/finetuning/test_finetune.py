@@ -1,4 +1,5 @@
 import json
+import shutil
 from functools import partial
 
 import pytest
@@ -147,6 +148,53 @@ def test_texts_longer_than_the_network_reads(arguments, tmp_path, tiny_model, ta
     assert "(the data says:" in (tmp_path / "out" / "README.md").read_text()
 
 
+SHOWN = [  # task, data, settings, what the card's calls say of it
+    (
+        "squad_v2",
+        [{"id": n, "question": "who sat", "context": "the cat sat", "answers": []} for n in "ab"],
+        {},
+        [
+            "Question answering (the data says: no answer)",
+            "handle_impossible_answer=True",
+        ],
+    ),
+    (
+        "scores",
+        [{"text": f"the {noun}", "a": n, "b": 0.5} for n, noun in enumerate(("cat", "dog"))],
+        {
+            "label_columns": ["a", "b"],
+        },
+        ["(the data says: a 1, b 0.5)", "print(run(text, top_k=None, "],
+    ),
+    (
+        "next_sentence",
+        [(("the cat", "sat"), "is_next"), (("a dog", "ate"), "not_next")],
+        {},
+        [
+            "(the data says: is_next)",
+            "print(run('the cat', 'sat'))",
+        ],
+    ),
+    (
+        "ner",
+        [(["the", "cat"], ["O", "B-A"]), (["a", "dog"], ["O", "B-A"])],
+        {"approach": "features", "lstm_size": 8},
+        [
+            "Tagging (the data says: O B-A)",
+            "words = ['the', 'cat']\n(tags,) = tag_words(",
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("task", "data", "settings", "parts"), SHOWN)
+def test_calls_on_the_card_are_those_of_the_task(arguments, tmp_path, task, data, settings, parts):
+    settings |= {"task": task, "train_file": data, "validation_file": data}
+    finetune(arguments(max_steps=1, card_examples=True, **settings))
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert all(part in card for part in parts), card
+
+
 @pytest.mark.parametrize("from_scratch", [False, True])
 @pytest.mark.parametrize("keep_model_type", [False, True])
 def test_a_half_precision_checkpoint_learns_in_full_precision(
@@ -162,6 +210,18 @@ def test_a_half_precision_checkpoint_learns_in_full_precision(
     finetune(arguments(model=str(model), max_steps=1, **settings))
     trained = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", dtype="auto")
     assert {parameter.dtype for parameter in trained.parameters()} == {torch.float32}
+
+
+def test_a_vocabulary_with_holes_has_no_file_of_lines(arguments, tmp_path, pretrained):
+    """In `vocab.txt` the line is the id."""
+    model = shutil.copytree(pretrained, tmp_path / "holes")
+    (model / "vocab.txt").unlink()
+    file = model / "tokenizer.json"
+    content = json.loads(file.read_text())
+    del content["model"]["vocab"]["tree"]
+    file.write_text(json.dumps(content))
+    finetune(arguments(model=str(model), max_steps=1))
+    assert (tmp_path / "out" / "tokenizer.json").is_file() and not (tmp_path / "out" / "vocab.txt").exists()
 
 
 def test_a_checkpoint_that_gives_more_than_logits(arguments, tmp_path, pretrained, changed, change_config):

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import datetime
+import errno
 import gzip
 import io
 import json
@@ -163,6 +164,27 @@ def test_predict_interrupted_says_that_the_same_command_continues(tmp_path, mode
     assert "What was predicted is kept; the same command continues from there." in caplog.text
     mybert.predict(**call)
     assert len(read_rows(tmp_path / "o.csv")) == 2
+
+
+def test_predict_on_a_disk_that_fills_up_keeps_what_was_predicted(tmp_path, models, monkeypatch):
+    monkeypatch.setattr(predictor.Predictor, "rows_per_part", 1)
+    (tmp_path / "t.txt").write_text("a cat\na dog\nit\n")
+    write, answers, read = prediction_run.write_lines, prediction_run.Predictor.answers, []
+
+    def full(file, lines):
+        if [*file.parent.glob("predictions-*.jsonl")]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(file, lines)
+
+    call = {"model": models / "sst2", "data": str(tmp_path / "t.txt"), "output": tmp_path / "o.csv"}
+    with monkeypatch.context() as patches, pytest.raises(OSError, match="No space left on device"):
+        patches.setattr(prediction_run, "write_lines", full)
+        mybert.predict(**call)
+    monkeypatch.setattr(
+        prediction_run.Predictor, "answers", lambda self, *rows: read.append(1) or answers(self, *rows)
+    )
+    mybert.predict(**call)
+    assert len(read_rows(tmp_path / "o.csv")) == 3 and len(read) == 2  # the other parts
 
 
 @pytest.mark.parametrize(("row", "found"), [({"id": "a\tb"}, r"'a\\tb' as id"), ({"a\nb": 1}, "name of a column")])
@@ -368,6 +390,12 @@ def test_predict_reports_how_often_each_label_is_predicted(models, texts, caplog
     shares = {name: f" ({count / 30:.1%})" if task != "ner" else "" for name, count in counts.items()}
     line = ", ".join(f"{name} {count}{shares[name]}" for name, count in counts.most_common())
     assert f"Labels: {line}.\n" in caplog.text and (task == "ner" or "no label" in counts)
+
+
+def test_predicted_tags_that_are_of_no_entities_list_none(tmp_path, tiny_model):
+    folder = tiny_model(tmp_path / "model", MyBertForTokenClassification, labels=["NOUN", "VERB"], task="tagging")
+    (row,) = mybert.predict(folder, ["the cat sat"])
+    assert row.keys() == {"words", "label", "score"}
 
 
 def test_label_count_line_shows_the_most_frequent_ones():
@@ -777,6 +805,8 @@ def test_predictor_every_kind_of_batch_has_the_answers_of_predict(models, texts,
         columns = {"sent1": texts[:4], "sent2": texts[4:8]} | {f"ending{n}": texts[n : n + 4] for n in range(4)}
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     told = mybert.predict(models / name, rows, **settings)
+    for batch in batches_of({column: [] for column in columns}).values():
+        assert Predictor(models / name, **settings)(batch) is batch
     for batch in batches_of(columns).values():
         found = Predictor(models / name, **settings)(batch)
         assert type(found) is type(batch)
@@ -843,6 +873,15 @@ def test_predict_in_two_processes_writes_what_one_does(tmp_path, models, texts, 
     assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
     assert said.stdout.count("two.csv: 3,000 rows.") == 1
     assert names(tmp_path) == ["one.csv", "t.csv", "two.csv"]
+
+
+def test_predict_in_several_processes_needs_a_file(models, tmp_path, monkeypatch, capsys):
+    (tmp_path / "t.txt").write_text("a cat\n")
+    PartialState(cpu=True)
+    monkeypatch.setitem(PartialState._shared_state, "num_processes", 2)  # as a launcher's processes find it
+    assert main(["predict", str(models / "sst2"), str(tmp_path / "t.txt")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "Several processes cannot share standard output; give a file with --output" in shown.err
 
 
 @pytest.mark.parametrize("is_wrong", [False, True])

@@ -68,6 +68,16 @@ def test_learn_standardized_of_columns_is_that_of_each_column(pretrained):
         assert torch.allclose(model.state_dict()[name], before[name], atol=1e-5)
 
 
+def test_learn_standardized_leaves_a_column_without_numbers_and_a_layer_without_bias_as_they_are(pretrained):
+    model = AutoModelForSequenceClassification.from_pretrained(pretrained, num_labels=2)
+    learn_standardized(model, [[1.0, NAN], [5.0, NAN]], has_new_head=True).remove()
+    assert model.config.target_scale == [[3.0, 0.0], [2.0, 1.0]]
+    del model.config.target_scale
+    model.classifier = torch.nn.Linear(32, 2, bias=False)
+    assert learn_standardized(model, [[1.0, 2.0], [5.0, 3.0]], has_new_head=True) is None
+    assert not hasattr(model.config, "target_scale")
+
+
 def test_measures_of_scores_are_those_of_each_column_where_it_has_numbers():
     task = Scores(main_metric="pearson", label_columns=("a", "b"))
     generator = np.random.default_rng(0)

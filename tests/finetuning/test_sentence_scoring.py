@@ -1,6 +1,7 @@
 """`mybert score`: sentences, minimal pairs and labeled sentences, from files and from memory."""
 
 import json
+import sys
 
 import pandas as pd
 import pytest
@@ -216,12 +217,14 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
     (tmp_path / "control.csv").write_text("good,bad\nthe cat,a cat\na dog,\x01\n")
     (tmp_path / "texts.txt").write_text("the cat\n")
     (tmp_path / "header.csv").write_text("good,bad\n")
+    (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "mixed.txt").write_text("the cat\na cat ||| a dog\n")
     output = tmp_path / "out.csv"
     for words, message in (
         ((model, "labels.csv", "--label_column", "label"), "labels.csv, row 2: '2' as label; expected 0 and 1"),
         ((model, "labels.csv", "--text_column", "text"), "no column 'text'; its columns are 'sentence', 'label'"),
         ((model, "header.csv"), "header.csv holds no rows."),
+        ((model, "empty.txt"), "empty.txt holds no rows."),
         ((model, "empty.csv"), "empty.csv, row 1: an empty bad; expected a text."),
         ((model, "control.csv"), "control.csv, row 2: '\\x01' has no tokens; expected a sentence."),
         ((model, "mixed.txt"), "mixed.txt has no column 'text_pair' in row 1"),
@@ -235,7 +238,10 @@ def test_score_of_wrong_input_is_one_sentence_and_writes_nothing(tmp_path, model
         error = capsys.readouterr().err
         assert message in error and "Traceback" not in error
     assert not output.exists()
-    # What the output cannot hold, and where none can be, is found before the work, too.
+    # What the output cannot hold, and where none can be, is found before the work, too, as is a missing package.
+    with monkeypatch.context() as patch, pytest.raises(ImportError, match="needs the package openpyxl"):
+        patch.setitem(sys.modules, "openpyxl", None)
+        mybert.score(model, ["the cat"], output=tmp_path / "out.xlsx")
     with pytest.raises(ValueError, match=r"'the cat\\tsat' as text has a tab or line break"):
         mybert.score(model, [{"text": "the cat\tsat"}], output=tmp_path / "out.tsv")
     with pytest.raises(OSError, match=r"texts\.txt"):

@@ -16,7 +16,7 @@ from transformers import BertConfig, PreTrainedTokenizerFast
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data import DataRow, Labels, TaskData
-from mybert.finetuning.tasks.calibration import calibrated
+from mybert.finetuning.tasks.calibration import calibrated, with_mean_fit
 from mybert.finetuning.tasks.multiple_choice import ChoicePrediction
 from mybert.finetuning.tasks.question_answering import AnswerPrediction, QuestionExample
 from mybert.finetuning.tasks.steps import is_empty, read_examples, read_predictions, write_predictions
@@ -734,6 +734,12 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
     fitted = calibrated(TASKS["squad_v2"], predictions, examples)
     assert fitted.measures(predictions, examples).scores()["f1"] == 100.0
+
+
+def test_a_threshold_that_no_fold_has_fitted_has_no_mean():
+    task, fits = TASKS["squad_v2"], [replace(TASKS["squad_v2"], null_score_threshold=value) for value in (1.0, 2.0)]
+    assert with_mean_fit(task, fits).null_score_threshold == 1.5
+    assert with_mean_fit(task, [*fits, task]) == task
 
 
 def test_the_thresholds_of_labels_are_fitted_to_their_predictions():

@@ -17,11 +17,13 @@ from mybert.hub_card import (
     Comparison,
     Example,
     ModelDescription,
+    PipelineCall,
     TrainingDescription,
     describe_model,
     head_examples,
     render_card,
     run_example,
+    run_pipelines,
     write_card,
 )
 
@@ -231,6 +233,13 @@ def test_head_examples_model_in_training_mode_runs_without_dropout(tmp_path, tin
     folder = tiny_model(tmp_path / "model", MyBertForSequenceClassification, **dropout)
     model = MyBertForSequenceClassification.from_pretrained(folder).train()  # as after training without evaluation
     assert head_examples(folder, model=model) == head_examples(folder)
+
+
+def test_run_pipelines_loads_the_tokenizer_that_is_not_given(tmp_path, tiny_model, tokenizer):
+    folder = tiny_model(tmp_path / "model", MyBertForSequenceClassification)
+    calls = [PipelineCall("One", "text-classification", "print(run('the cat'))")]
+    (example,) = run_pipelines(calls, folder)
+    assert [example] == run_pipelines(calls, folder, tokenizer=tokenizer) and "score" in example.output
 
 
 HOSTILE = [

@@ -54,9 +54,11 @@ def test_lines_of_symbols_go_and_empty_documents_with_them():
     assert kept([["a 1 2 3"]], "symbol_lines", symbol_share=0.74)[0] == []
 
 
-def test_documents_of_another_script_go():
+def test_documents_of_another_script_go(caplog):
+    caplog.set_level(logging.INFO, "mybert")
     mixed = ["Достоевский wrote The Brothers Karamazov and other novels."]
     numbers = ["1 2 3"]
+    assert kept([numbers] * 2, "other_scripts")[0] == [numbers] * 2 and "The text is" not in caplog.text
     documents = [ENGLISH, RUSSIAN, mixed, numbers, *[ENGLISH] * 40]
     found, report = kept(documents, "other_scripts")
     assert found == [ENGLISH, mixed, numbers, *[ENGLISH] * 40]
@@ -116,6 +118,21 @@ def test_exact_duplicates_go_and_the_first_stays():
     assert vars(report.dropped["duplicates"])["documents"] == 2
     assert report.examples["duplicates"][1] == "document 5 (as document 2): " + " ".join(RUSSIAN)
     assert kept([["a\ud800"], ["a\ud800"]], "duplicates")[0] == [["a\ud800"]]
+    assert list(CorpusFilter(["duplicates"], FilterSettings()).lines(["a", "", "b"])) == ["a", "", "b", ""]
+
+
+def test_filter_duplicates_without_space_for_their_index_is_an_error(monkeypatch):
+    connect = filtering.sqlite3.connect
+
+    def small(*places, **options):
+        database = connect(*places, **options)
+        database.execute("PRAGMA max_page_count = 2")  # as on a full disk
+        return database
+
+    monkeypatch.setattr(filtering.sqlite3, "connect", small)
+    message = r"not be kept in a temporary file \(database or disk is full\); set SQLITE_TMPDIR to a folder with more"
+    with pytest.raises(OSError, match=message):
+        kept(([str(number)] for number in range(1000)), "duplicates")
 
 
 def test_filter_duplicates_of_dropped_documents_are_kept():
@@ -251,6 +268,11 @@ def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         report = prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
     assert list(report.dropped) == ["duplicates"] and "What would be left out" in caplog.text
+    caplog.clear()
+    text.write_text("the cat\n\na dog\n")
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        prepare_data(of_flags("--text", text, "--dry_run", "--filter", "duplicates"))
+    assert "What would be left out" in caplog.text and "For example" not in caplog.text
 
 
 def test_inspect_corpus_without_filter_judges_each_reason_alone():

@@ -274,6 +274,8 @@ def test_time_budget_compiling_in_the_first_step_is_not_counted(monkeypatch):
     for now[0], position in ((60.0, 0), (70.0, TICKS // 10)):
         budget.on_step_end(run, state, control)
         assert int(budget.position) == position
+    TimeBudget(100.0, used=100.0).on_train_begin(run, state, control)
+    assert state.max_steps == state.global_step  # no step is left
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@ import gzip
 import hashlib
 import json
 import lzma
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, pipeline
@@ -67,6 +69,22 @@ def test_text_becomes_a_model_folder(tmp_path, arguments, tokenizer_folder, hist
     answers = pipeline("fill-mask", model=str(out))("the cat [MASK] on the mat", top_k=2)
     assert len(answers) == 2
     assert "## " in (out / "README.md").read_text()
+
+
+def test_the_card_has_held_out_sentences_with_a_word_masked_if_asked(tmp_path, arguments, tokenizer_folder):
+    draw = np.random.default_rng(0)
+    known = "happy sad very today tree bread fish slept".split()
+    documents = [[" ".join(draw.choice(known, draw.integers(8, 20))) for _ in range(3)] for _ in range(30)]
+    (tmp_path / "text.txt").write_text("\n\n".join(map("\n".join, documents)))
+    pretrain(arguments(max_steps=1, tokenizer=tokenizer_folder, card_examples=True))
+    card = (tmp_path / "out" / "README.md").read_text()
+    words = re.findall(r"Fill-mask \(the text has: (\w+)\)", card)
+    texts = re.findall(r"in run\('(.*)', top_k=5\)", card)
+    _, held_out = split_documents(len(documents), 0.2)
+    assert len(words) == len(texts) == 3
+    assert {text.replace("[MASK]", word) for text, word in zip(texts, words, strict=True)} <= {
+        sentence for number in held_out for sentence in documents[number]
+    }
 
 
 def test_a_run_into_the_current_folder_has_its_name_on_the_card(tmp_path, arguments, monkeypatch):

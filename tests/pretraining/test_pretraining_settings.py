@@ -4,11 +4,10 @@ import json
 import logging
 import os
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from transformers import RobertaModel, TrainingArguments
 
 from mybert import (
     MyBertConfig,
@@ -187,12 +186,17 @@ def test_lasting_workers_evaluate_on_the_same_examples(arguments, history):
     ("pack", "device", "dropout", "said"),
     [(True, "cuda", 0.1, True), (True, "cuda", 0.0, False), (True, "cpu", 0.1, False), (False, "cuda", 0.1, False)],
 )
-def test_the_cost_of_attention_dropout_in_packed_rows_is_logged(caplog, pack, device, dropout, said):
-    settings, training = SimpleNamespace(pack=pack), SimpleNamespace(device=torch.device(device))
-    plan = SimpleNamespace(settings=settings, training=training)
-    with caplog.at_level(logging.INFO, logger="mybert"):
-        module._advise_no_dropout(plan, MyBertConfig(attention_probs_dropout_prob=dropout))
-    assert ("Attention has a dropout of 0.1" in caplog.text) is said
+def test_the_cost_of_attention_dropout_in_packed_rows_is_logged(
+    arguments, tokenizer_folder, monkeypatch, caplog, pack, device, dropout, said
+):
+    settings = arguments(pack=pack, dropout=dropout, tokenizer=tokenizer_folder)
+    monkeypatch.setattr(
+        TrainingArguments, "device", property(lambda self: self._setup_devices and torch.device(device))
+    )
+    monkeypatch.setattr(module, "PretrainingTrainer", None)  # it would move the model to the device
+    with caplog.at_level(logging.INFO, logger="mybert"), pytest.raises(TypeError, match="'NoneType' object is not ca"):
+        pretrain(settings)
+    assert (f"Attention has a dropout of {dropout}" in caplog.text) is said
 
 
 @pytest.mark.parametrize(("metric", "greater"), [("eval_perplexity", False), ("loss", False), ("mlm_accuracy", True)])
@@ -240,6 +244,14 @@ def test_pretrain_quantized_model_is_rejected_before_the_text_is_read(tmp_path, 
     tokenizer.save_pretrained(tmp_path / "int4")
     with pytest.raises(ValueError, match=r"int4: its weights are quantized \('gptq'\); expected floating-point"):
         pretrain(arguments("more", model=str(tmp_path / "int4")))
+    assert not (tmp_path / "more").exists()
+
+
+def test_pretrain_from_a_model_of_another_type_is_an_error(tmp_path, arguments, tiny_model):
+    tiny_model(tmp_path / "roberta", RobertaModel)
+    with pytest.raises(SettingError, match=r"of type 'roberta'; pretraining can continue with .* only") as error:
+        pretrain(arguments("more", model=str(tmp_path / "roberta")))
+    assert error.value.options == ("model",)
     assert not (tmp_path / "more").exists()
 
 

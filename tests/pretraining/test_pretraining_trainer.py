@@ -126,6 +126,21 @@ def test_a_step_without_a_hidden_token_is_logged_as_what_it_is(run, kind):
     assert all(gradient.isfinite().all() for gradient in gradients.values())
 
 
+def test_an_evaluation_without_a_hidden_token_has_no_perplexity(make_trainer):
+    found = make_trainer().evaluate([row | {"labels": torch.full((LENGTH,), -100)} for row in examples()])
+    assert "eval_perplexity" not in found and found["eval_loss"] == found["eval_nsp_loss"] > 0
+
+
+def test_data_of_unknown_length_is_trained_on(make_trainer):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return itertools.cycle(examples())
+
+    trainer = make_trainer(Stream(), max_steps=2, per_device_train_batch_size=3, logging_steps=1)
+    trainer.train()
+    assert [entry["step"] for entry in trainer.state.log_history if "mlm_loss" in entry] == [1, 2]
+
+
 @pytest.mark.slow
 def test_mixed_precision_has_the_same_gradients_but_for_rounding(run):
     exact = run(examples(), 8, 1)[1]

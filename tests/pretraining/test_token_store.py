@@ -205,12 +205,18 @@ def test_build_token_store_on_a_full_disk_keeps_the_old_store(tmp_path, document
     with pytest.raises(ValueError, match="is not a token store"):
         build(tmp_path, documents, tokenizer)
     assert path.read_text() == "my thesis"
+    save_file({"weight": np.zeros(3, np.float32)}, path)  # as a model's weights
+    whole = path.read_bytes()
+    with pytest.raises(ValueError, match="is not a token store, so it is not replaced; name another place"):
+        build(tmp_path, documents, tokenizer)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda arrays, metadata: metadata.pop("tokens"), "lacks the counts of its contents"),
+        (lambda arrays, metadata: metadata.update(version="0"), "is not a token store of version .*; build it again"),
         (lambda arrays, metadata: arrays.update(tokens=arrays["tokens"][:-1]), "sentence_starts do not run from 0"),
         (
             lambda arrays, metadata: arrays.update(document_starts=arrays["document_starts"][1:]),
@@ -421,6 +427,11 @@ def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown), 0.0 MB"
 
 
+def test_empty_sentences_end_no_document(tmp_path, tokenizer):
+    path, _ = build(tmp_path, [["the cat", "", "a dog"], [""]], tokenizer)
+    assert TokenStore(path).document_starts.tolist() == [0, 2]
+
+
 @pytest.mark.parametrize(("sentences", "is_said"), [(2, True), (3, False)])
 def test_documents_of_few_sentences_are_said(tmp_path, tokenizer, caplog, sentences, is_said):
     _, summary = build(tmp_path, [["the cat"] * sentences] * 4, tokenizer)
@@ -471,3 +482,7 @@ def test_places_that_hold_no_store(tmp_path, documents, tokenizer, store):
     (tmp_path / "text").write_bytes(b"not a store at all")
     with pytest.raises(ValueError, match="text is not a token store"):
         TokenStore(tmp_path / "text")
+    for count in (2, 3):
+        (tmp_path / token_store.SHARD.format(0, count)).touch()
+    with pytest.raises(ValueError, match=r"holds shards of several stores \(of 2, 3 shards\); expected one store"):
+        TokenStore(tmp_path)

@@ -4,7 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForSequenceClassification, DistilBertConfig, DistilBertModel, PreTrainedModel
+from transformers import (
+    AutoModelForSequenceClassification,
+    DistilBertConfig,
+    DistilBertModel,
+    MPNetForSequenceClassification,
+    PreTrainedModel,
+)
 
 from mybert import MyBertForSequenceClassification, MyBertTokenizer, cli
 from mybert.finetuning import distill, finetune
@@ -113,10 +119,14 @@ def test_dry_run_rejects_what_the_run_rejects(place, given, message, user_error)
         ({"max_length": 1024}, "--max_length"),
         ({"freeze_layers": 9}, "--freeze_layers"),
         ({"teacher": "pretrained", "task": "classification"}, "pretrained has no head for this task"),
+        ({"relation_weight": 1.0, "teacher": "mpnet"}, "MPNetLayer has no .*; relations need models built like BERT"),
         ({"student": "./nothing"}, "There is no model folder ./nothing. A new student has a size"),
     ],
 )
-def test_dry_run_of_a_distillation_rejects_what_the_run_rejects(place, given, message, user_error):
+def test_dry_run_of_a_distillation_rejects_what_the_run_rejects(place, tiny_model, given, message, user_error):
+    tiny_model(
+        "mpnet", MPNetForSequenceClassification, id2label={0: "happy", 1: "sad"}, label2id={"happy": 0, "sad": 1}
+    )
     settings = {
         "teacher": "tuned",
         "student": "1x64",

@@ -71,6 +71,25 @@ def test_adam_is_googles(fused):
         torch.testing.assert_close(parameter.detach().double(), torch.from_numpy(expected[name]), atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("matrices", [None, True, False])
+def test_a_closure_is_called_with_gradients_and_its_loss_returned(matrices):
+    model, (batch,) = make_model(), batches(1)
+    others, whole = parameter_groups(model, 0.1), [{"params": [model.dense.weight]}]
+    norms = [{"params": [model.dense.bias, *model.LayerNorm.parameters()]}]
+    made = {True: (whole, norms), False: ([], others)}
+    optimizer = MyBertAdamW(others, lr=0.1) if matrices is None else MuonWithAdamW(*made[matrices], lr=0.1)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def closure():
+        loss = model.forward(batch).square().sum()
+        loss.backward()
+        return loss
+
+    with torch.no_grad():  # as torch's own optimizers
+        assert optimizer.step(closure).requires_grad
+    assert all((new != old).any() for new, old in zip(model.parameters(), before, strict=True))
+
+
 def test_corrected_bias_is_adamw():
     results = []
     for make in (

@@ -108,6 +108,28 @@ def test_handlers_installed_after_training_stay(tmp_path):
         signal.signal(signal.SIGTERM, before)
 
 
+def test_a_schedule_that_is_given_is_kept(tmp_path):
+    model = Line()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, 0.5, 100)
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, max_steps=2, save_strategy="no")
+    trainer = ResumableTrainer(model, arguments, train_dataset=Numbers(), optimizers=(optimizer, schedule))
+    trainer.train()
+    assert trainer.lr_scheduler is schedule and schedule.last_epoch == 2
+
+
+def test_a_model_saved_by_the_user_begins_no_checkpoint_and_is_pushed_if_asked(tmp_path, monkeypatch):
+    trainer, pushed = make_trainer(tmp_path), []
+    trainer.train()
+    monkeypatch.setattr(trainer, "push_to_hub", lambda **options: pushed.append(options))
+    checkpoint = str(tmp_path / "checkpoint-10")
+    trainer.save_model(checkpoint)
+    assert last_complete_checkpoint(tmp_path) == checkpoint and not pushed  # as one that is begun would not be
+    trainer.args.push_to_hub, trainer.args.hub_revision = True, "next"
+    trainer.save_model(str(tmp_path / "mine"))
+    assert pushed == [{"commit_message": "Model save", "revision": "next"}]
+
+
 def test_a_time_budget_needs_no_other_callbacks(tmp_path):
     arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
     budget = TimeBudget(1.0)

@@ -5,7 +5,7 @@ import pytest
 
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
-from mybert.studies import ROWS, AblationArguments, ablation, run_ablation
+from mybert.studies import ROWS, AblationArguments, ablation, run_ablation, suite
 from mybert.studies.suite import markdown_table
 
 
@@ -81,6 +81,15 @@ def test_run_ablation_of_a_row_from_scratch_does_not_pretrain(tmp_path, settings
     assert not (folder / "model.safetensors").exists()
     config = json.loads((tmp_path / "out" / "finetuned" / "untrained" / "classification" / "config.json").read_text())
     assert (config["hidden_size"], config["vocab_size"]) == (16, 60)
+
+
+@pytest.mark.parametrize("row", ["mlm+nsp", "untrained"])
+def test_run_ablation_interrupted_says_so_and_writes_no_table(tmp_path, settings, monkeypatch, row):
+    monkeypatch.setattr(ablation, "run_pretraining", lambda plan: {"interrupted": True})
+    if row == "untrained":  # else nothing is fine-tuned
+        monkeypatch.setattr(suite.Finetuning, "run", lambda self: {"interrupted": True})
+    assert run_ablation(AblationArguments(**settings, rows=[row])) == {"interrupted": True}
+    assert not (tmp_path / "out" / "ablation.json").exists()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """`mybert bench`: engines and types on a model of one's own."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig
 
-from mybert import MyBertForQuestionAnswering, MyBertForSequenceClassification
+from mybert import MyBertForMultipleChoice, MyBertForQuestionAnswering, MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.files.processes import own_process
 from mybert.studies import BenchSettings, engines
@@ -126,6 +127,45 @@ def test_own_model_that_reads_pairs_is_calibrated_with_pairs(bench, tmp_path, ti
     rows, _ = bench(model, data)
     assert rows["OpenVINO"][3] == "100.0%"
     assert calibrated[0].splitlines() == [f"who sat ||| {TEXTS[row]} {row}" for row in range(0, 20, 2)]
+
+
+def test_own_model_that_only_mybert_computes_is_measured_without_the_pipeline(
+    bench, classifier, monkeypatch, change_config
+):
+    change_config(classifier[0], classifier_pooling="mean")
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
+    rows, shown = bench(*classifier)
+    assert list(rows) == ["PyTorch"] and rows["PyTorch"][3] == "100.0%"
+    assert (
+        f"Without transformers' pipeline, batches of 32: {classifier[0]}: classifier_pooling is 'mean', and" in shown
+    )
+
+
+def test_own_model_that_an_engine_cannot_read_is_an_error(bench, classifier, tmp_path, monkeypatch):
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "config.json").write_text('{"model_type": "gpt2"}')
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {"OpenVINO": tmp_path / "made"})
+    with pytest.raises(ValueError, match="gpt2"):
+        measure_engines(BenchSettings(model=str(classifier[0]), data=[str(classifier[1])]))
+
+
+@pytest.mark.parametrize(
+    ("task", "head", "row"),
+    [
+        ("squad", MyBertForQuestionAnswering, {"question": "who sat", "context": "the cat sat under the tree"}),
+        ("multiple_choice", MyBertForMultipleChoice, {"text": "a dog", "choices": ["sat", "ran on a mat", "ate"]}),
+    ],
+)
+def test_pipelines_of_transformers_read_the_texts_of_every_task(
+    bench, tmp_path, tiny_model, monkeypatch, task, head, row
+):
+    monkeypatch.setattr(engines, "bfloat16_features", lambda: ())
+    monkeypatch.setattr(engines, "_converted", lambda *_: {})
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps(row)}\n" * 4)
+    rows, _ = bench(tiny_model(tmp_path / "model", head, task=task, initializer_range=0.5), tmp_path / "rows.jsonl")
+    assert len(rows) == 3 and all(cells[3] == "100.0%" for cells in rows.values())
 
 
 def test_lone_surrogates_in_texts_for_calibration_are_replaced(tmp_path, monkeypatch):

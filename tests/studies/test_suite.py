@@ -81,6 +81,27 @@ def test_run_suite_failing_in_one_report_leaves_all_of_them(tmp_path, settings, 
     assert (out / "suite.md").read_text() != "old" and len(list(out.iterdir())) == 3
 
 
+@pytest.mark.parametrize("stopped", [1, 2, 3])  # of the trials, and of the run
+def test_run_suite_interrupted_says_so_and_writes_no_report(tmp_path, settings, monkeypatch, stopped):
+    runs = iter([{"accuracy": 0.5, "loss": 0.5, "interrupted": False}] * (stopped - 1) + [{"interrupted": True}])
+    monkeypatch.setattr(suite.Finetuning, "run", lambda self: next(runs))
+    grid = {"learning_rate": [1e-3, 1e-4]}
+    assert run_suite(settings(only=["animals"], grid=grid)) == {"interrupted": True}
+    assert not (tmp_path / "out").exists() and not [*runs]
+
+
+def test_run_suite_says_which_test_data_a_submission_lacks(tmp_path, settings, data, monkeypatch, caplog):
+    (data / "pairs" / "test_matched.tsv").unlink()
+    measured = dict.fromkeys(("accuracy", "matched_accuracy", "mismatched_accuracy"), 0.5)
+    monkeypatch.setattr(suite.Finetuning, "run", lambda self: measured | {"interrupted": False})
+    with caplog.at_level("INFO", logger="mybert"):
+        run_suite(settings(only=["split"], finetuning=FINETUNING))
+        assert "submission" not in caplog.text  # none of the tasks belongs to one
+        run_suite(settings(only=["same", "animals"]))
+    assert "There is no submission.zip: test data of Same text is missing." in caplog.text
+    assert not (tmp_path / "out" / "submission.zip").exists()
+
+
 @pytest.mark.parametrize(
     ("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1), ("squad", "loss", 1), ("stsb", "rmse", 1)]
 )
@@ -246,6 +267,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, settings, model, data):
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
+        ({"finetuning": "[1]"}, r"finetuning is \[1\]; expected a map of settings"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             settings(**change)
