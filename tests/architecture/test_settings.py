@@ -1,11 +1,13 @@
 """Settings are small parts, made once: few fields and parents, frozen, and none of them transformers' arguments."""
 
 import dataclasses
+import importlib
+import pkgutil
 import typing
 
 import pytest
 from torch import nn
-from transformers import TrainingArguments
+from transformers import PreTrainedConfig, TrainingArguments
 
 from mybert import cli
 from mybert.files.errors import SettingError
@@ -41,6 +43,29 @@ def test_settings_have_few_fields_and_parents(root):
 @pytest.mark.parametrize("kind", [*ROOTS, FinetunePlan, PretrainPlan], ids=lambda kind: kind.__name__)
 def test_settings_and_plans_are_frozen_and_not_transformers(kind):
     assert kind.__dataclass_params__.frozen and not issubclass(kind, TrainingArguments)
+
+
+# Counts and sums, which grow, and those with parents in transformers.
+CHANGING = {"Training", "LayerLosses", "TextCounts", "FilterReport", "WordCounts", "VocabularyReport"}
+CHANGING |= {"MyBertForPreTrainingOutput", "TrainerOptions"}
+
+
+def test_values_do_not_change_and_parts_are_made_by_name():
+    import mybert
+
+    modules = pkgutil.walk_packages(mybert.__path__, "mybert.")
+    shipped = [each.name for each in modules if each.name.split(".")[1] in mybert._SUBPACKAGES]
+    kinds = [
+        kind
+        for module in map(importlib.import_module, shipped)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and "__dataclass_params__" in vars(kind) and kind.__module__ == module.__name__
+        if not issubclass(kind, PreTrainedConfig)
+    ]
+    assert len(kinds) > 200
+    assert {kind.__name__ for kind in kinds if not kind.__dataclass_params__.frozen} == CHANGING
+    own = [each for kind in kinds if issubclass(kind, Part) for each in dataclasses.fields(kind)]
+    assert own and all(each.kw_only for each in own)
 
 
 def test_settings_of_all_commands_are_imported_without_libraries(run_python):
