@@ -767,3 +767,14 @@ def test_only_some_tasks_can_be_distilled(arguments):
     vars(settings)["teacher_task"] = "fill_mask", fill_mask  # as if it were the teacher's
     with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
         Distillation(settings).check()
+
+
+def test_only_a_student_from_scratch_may_have_no_weights(arguments, folders, tmp_path, tokenizer):
+    student = tmp_path / "student"
+    tokenizer.save_pretrained(student)
+    MyBertConfig(vocab_size=len(tokenizer), **SIZE).save_pretrained(student)
+    given = {"teacher": "teacher", "student": str(student), "train_file": labeled(8)}
+    with pytest.raises(OSError, match=r"There is no model.safetensors in .*student\."):
+        distill(arguments(**given))
+    distill(arguments(**given, from_scratch=True, max_steps=1))
+    assert (tmp_path / "out" / "model.safetensors").is_file()
