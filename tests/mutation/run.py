@@ -197,11 +197,10 @@ class Entered:
             }
 
     def tests(self, module: str, line: int) -> list[str]:
-        """Tests of a line, or of the statement that it continues; of its module if the line runs on import."""
-        lines = self.lines.get(module, {})
+        """Tests of a line or the statement that it continues; of its module, or of the folder, if it runs on import."""
+        lines, folder = self.lines.get(module, {}), f"tests/{module.partition('/')[0]}/"
         entered = lines.get(max((each for each in lines if each <= line), default=0), set())
-        tests = entered or set().union(*lines.values())
-        folder = f"tests/{module.partition('/')[0]}/"
+        tests = entered or set().union(*lines.values()) or {test for test in self.seconds if test.startswith(folder)}
         return sorted(tests, key=lambda test: (not test.startswith(folder), self.seconds.get(test, 0), test))
 
 

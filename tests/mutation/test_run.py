@@ -72,7 +72,8 @@ def test_tests_of_a_line_are_those_that_enter_it_the_folder_s_and_shortest_first
     assert entered.tests("files/a.py", 5) == all_tests
     assert entered.tests("files/a.py", 7) == all_tests[1:2]  # a line that continues line 6
     assert entered.tests("files/a.py", 2) == all_tests  # it runs when the module is imported
-    assert entered.tests("files/b.py", 1) == []
+    assert entered.tests("files/b.py", 1) == all_tests[:2]  # its declarations run when it is imported
+    assert entered.tests("cards/a.py", 1) == []
     assert entered.seconds[all_tests[1]] == 3
 
 
