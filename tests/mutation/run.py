@@ -197,7 +197,7 @@ class Entered:
             }
 
     def tests(self, module: str, line: int) -> list[str]:
-        """Tests of a line or the statement that it continues; of its module, or of the folder, if it runs on import."""
+        """Tests of a line or the statement that it continues; of its module, or the folder, if it runs on import."""
         lines, folder = self.lines.get(module, {}), f"tests/{module.partition('/')[0]}/"
         entered = lines.get(max((each for each in lines if each <= line), default=0), set())
         tests = entered or set().union(*lines.values()) or {test for test in self.seconds if test.startswith(folder)}
