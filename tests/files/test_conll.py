@@ -199,3 +199,10 @@ def test_read_rows_of_texts_for_tagging_are_no_columns(tmp_path):
     (tmp_path / "t.txt").write_text("Bob B-PER\nran O\n\nno O\n")
     rows = read_rows(tmp_path / "t.txt", conll=True, as_row=lambda line: {"text": line})
     assert [row["tokens"] for row in rows] == [["Bob", "ran"], ["no"]]
+
+
+@pytest.mark.parametrize(("first", "words"), [("word\tpos\ttag", ["b"]), ("word\ttag\tO", ["word", "b"])])
+def test_a_header_ends_with_a_name_of_tags(first, words, tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_text(f"{first}\nb\tNN\tO\n")
+    assert read_rows(path, conll=True)[0]["tokens"] == words

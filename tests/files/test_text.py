@@ -217,3 +217,11 @@ def test_is_encoded_leaves_files_that_cannot_be_read_to_their_reader(tmp_path):
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"text" * 1000)[:-20])
     names = ["latin.txt", "gone.txt", "cut.gz"]
     assert [is_encoded(tmp_path / name, "utf-8") for name in names] == [False, True, True]
+
+
+def test_endings_that_are_equally_frequent_are_named_in_their_order(tmp_path, caplog):
+    for suffix in ("txt", "g7", "f6", "a1", "e5", "b2", "d4", "c3"):
+        (tmp_path / f"file.{suffix}").write_text("a")
+    with caplog.at_level("INFO", "mybert"):
+        expand_paths([tmp_path])
+    assert "(1 .a1, 1 .b2, 1 .c3, 1 .d4, 1 .e5, ...)" in caplog.text

@@ -11,6 +11,7 @@ from transformers.activations import ACT2FN
 
 import mybert
 from mybert.modeling_mybert.bilstm import MyBertBiLstmConfig
+from mybert.modeling_mybert.model_sizes import MODEL_SIZES
 
 
 def test_fields_and_defaults_are_those_of_transformers():
@@ -190,3 +191,23 @@ def test_limits_of_ranges_are_allowed(classifier_dropout):
     mybert.MyBertConfig(
         classifier_dropout=classifier_dropout, num_hidden_layers=0, initializer_range=0, pad_token_id=None
     )
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [
+        # Of the released models, with 30,522 pieces and a pooler.
+        ("tiny", 4_385_920),
+        ("mini", 11_170_560),
+        ("small", 28_763_648),
+        ("medium", 41_373_184),
+        ("base", 109_482_240),
+        ("large", 335_141_888),
+    ],
+)
+def test_sizes_have_the_parameters_of_the_released_models(size, parameters):
+    layers, width, heads = MODEL_SIZES[size]
+    sizes = {"num_hidden_layers": layers, "hidden_size": width, "num_attention_heads": heads}
+    with torch.device("meta"):
+        model = mybert.MyBertModel(mybert.MyBertConfig(**sizes, intermediate_size=4 * width))
+    assert model.num_parameters() == parameters and width // heads == 64
