@@ -193,7 +193,8 @@ class Entered:
         for module in data.measured_files():
             contexts = data.contexts_by_lineno(module)
             self.lines[module] = {
-                line: {context.partition("|")[0] for context in contexts[line] if context} for line in contexts
+                line: {name for context in contexts[line] if (name := context.rpartition("|")[0]) in self.seconds}
+                for line in contexts
             }
 
     def tests(self, module: str, line: int) -> list[str]:

@@ -53,13 +53,14 @@ def test_tests_of_a_line_are_those_that_enter_it_the_folder_s_and_shortest_first
     for context, lines in {
         "": [1, 2, 4],
         "tests/files/test_a.py::test_long|run": [5, 6],
-        "tests/files/test_a.py::test_short[1]|run": [5],
+        "tests/files/test_a.py::test_short[1|2]|run": [5],
         "tests/runs/test_b.py::test_it|setup": [5, 9],
+        "tests/runs/test_b.py::test_that_is_gone|run": [5],
     }.items():
         data.set_context(context)
         data.add_lines({"files/a.py": lines})
     data.write()
-    cases = {"tests.files.test_a": {"test_long": 3, "test_short[1]": 0.5}, "tests.runs.test_b": {"test_it": 0.1}}
+    cases = {"tests.files.test_a": {"test_long": 3, "test_short[1|2]": 0.5}, "tests.runs.test_b": {"test_it": 0.1}}
     texts = [
         f'<testcase classname="{file}" name="{name}" time="{seconds}" />'
         for file, tests in cases.items()
@@ -67,7 +68,7 @@ def test_tests_of_a_line_are_those_that_enter_it_the_folder_s_and_shortest_first
     ]
     (tmp_path / "quick.xml").write_text(f"<testsuites>{''.join(texts)}</testsuites>")
     entered = run.Entered(tmp_path / "data", tmp_path / "quick.xml")
-    all_tests = ["tests/files/test_a.py::test_short[1]", "tests/files/test_a.py::test_long"]
+    all_tests = ["tests/files/test_a.py::test_short[1|2]", "tests/files/test_a.py::test_long"]
     all_tests += ["tests/runs/test_b.py::test_it"]
     assert entered.tests("files/a.py", 5) == all_tests
     assert entered.tests("files/a.py", 7) == all_tests[1:2]  # a line that continues line 6
