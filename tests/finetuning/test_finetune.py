@@ -189,7 +189,7 @@ SHOWN = [  # task, data, settings, what the card's calls say of it
 
 @pytest.mark.parametrize(("task", "data", "settings", "parts"), SHOWN)
 def test_calls_on_the_card_are_those_of_the_task(arguments, tmp_path, task, data, settings, parts):
-    settings |= {"task": task, "train_file": data, "validation_file": data}
+    settings = settings | {"task": task, "train_file": data, "validation_file": data}
     finetune(arguments(max_steps=1, card_examples=True, **settings))
     card = (tmp_path / "out" / "README.md").read_text()
     assert all(part in card for part in parts), card
