@@ -293,6 +293,9 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="a line of JSON for each mutant")
     parser.add_argument("--again", action="store_true", help="try those again that survived and are not equivalent")
     arguments = parser.parse_args(words)
+    for file in (arguments.coverage, arguments.seconds):
+        if not file.is_file():
+            parser.error(f"there is no file {file}; the first command of {Path(__file__).name} writes it")
     try:
         import cosmic_ray  # noqa: F401
 
@@ -332,8 +335,7 @@ def main(words: list[str] | None = None) -> int:
         names.append(mutant.name)
         if len(names) == arguments.mutants:
             break
-    killers = sorted({outcomes[name]["test"] for name in names} - {""})
-    killers = [test for test in killers if "::" in test]
+    killers = sorted(test for test in {outcomes[name]["test"] for name in names} if "::" in test)
     wrong = outcome_of({}, killers, entered.seconds) if killers else ""
     assert not wrong, f"{wrong} fails without a mutant"
     for name in names:
