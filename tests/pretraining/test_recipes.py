@@ -74,7 +74,8 @@ def test_the_budget_recipe_sees_4096_sequences_a_step_on_eight_devices():
     assert rows * arguments.row_length // arguments.max_length == 4096
 
 
-def test_the_rate_of_the_budget_recipe_ends_at_2_percent():
+def test_the_rate_of_the_budget_recipe_ends_at_2_percent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a trainer makes its folder
     arguments = load("budget_24h", "--bf16", "false", "--max_steps", "100", "--eval_strategy", "no")
     trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=arguments)
     trainer.create_optimizer()
