@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from mybert import MyBertForSequenceClassification
+from mybert.benchmarks import topics
+from mybert.files.source import read_rows
 from mybert.pretraining import build_token_store
 
 SCRIPTS = {
@@ -151,6 +153,42 @@ def test_few_labels_measures_each_draw_once(run, tmp_path, tiny_model):
     again = run("few_labels", tmp_path / "model", *flags)
     assert again.splitlines()[-2:] == shown.splitlines()[-2:] and "| contrastive | 2 | 2 | " in again
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 4
+
+
+def test_texts_of_topics_are_consecutive_sentences_of_separate_documents(run, tmp_path):
+    for name in ("sea", "sky"):
+        documents = ("\n".join(f"{name} {document} {n}." for n in range(3)) for document in range(4))
+        (tmp_path / f"{name}.txt").write_text("\n\n".join(["Alone.", *documents]))
+    flags = [f"water={tmp_path / 'sea.txt'}", f"air={tmp_path / 'sky.txt'}", "--output_dir", tmp_path / "topics"]
+    run("topics", *flags)
+    seen = []
+    for part, count in topics.TEXTS.items():
+        rows = read_rows(tmp_path / "topics" / f"{part}.csv")
+        assert [each["label"] for each in rows] == ["water"] * count + ["air"] * count
+        words = [each["text"].replace(".", "").split() for each in rows]
+        assert {tuple(each) for each in words} <= {
+            (name, document, str(first), name, document, str(first + 1))
+            for name, document in {(each[0], each[1]) for each in words}
+            for first in (0, 1)
+        }
+        assert {each[0] for each in words[:count]} == {"sea"}
+        seen.append({(each[0], each[1]) for each in words})
+    assert len(set.union(*seen)) == sum(map(len, seen)) == 8  # every document, in one part
+
+
+@pytest.mark.parametrize(
+    ("sources", "sentence"),
+    [
+        (["a"], "found 'a'; expected NAME=FILE,FILE"),
+        (["a=t.txt"], "t.txt: found 1 documents of several sentences; expected three."),
+    ],
+)
+def test_wrong_sources_of_topics(run, tmp_path, monkeypatch, capsys, sources, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.txt").write_text("One.\nTwo.\n\nAlone.\n")
+    with pytest.raises(SystemExit):
+        run("topics", *sources, "--output_dir", "topics")
+    assert sentence in capsys.readouterr().err and not (tmp_path / "topics").exists()
 
 
 def write_suite(folder, **tasks):
