@@ -175,11 +175,11 @@ def test_rollout_keeps_all_that_comes_in(seed, layers, heads, tokens):
     ("choice", "message"),
     [
         ({"layer": 2}, "the model's 2 layers are counted from 0 to 1"),
-        ({"layer": -1}, ""),
+        ({"layer": -1}, "layer is -1; the model's 2 layers are counted from 0 to 1"),
         ({"layer": 1.0}, "layer is 1.0; the model's 2 layers are counted from 0 to 1"),
         ({"head": "1"}, "head is 1; the 3 heads"),
         ({"head": 3}, "the 3 heads of a layer are counted from 0 to 2"),
-        ({"head": -1}, ""),
+        ({"head": -1}, "head is -1; the 3 heads of a layer are counted from 0 to 2"),
         ({"head": 1, "view": "rollout"}, "a rollout is the mean over all heads"),
         ({"view": "gradient"}, "expected attention or rollout"),
     ],
