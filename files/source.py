@@ -252,9 +252,11 @@ class InMemoryData(Source):
     def __post_init__(self) -> None:
         data = self.data
         is_map_style = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-        if isinstance(data, Mapping) or not (is_frame(data) or isinstance(data, Iterable) or is_map_style):
+        is_table = is_frame(data) or isinstance(data, Iterable) or is_map_style
+        is_one = isinstance(data, Mapping) or getattr(data, "shape", None) == ()  # a row, or an array's number
+        if is_one or not is_table:
             found = " ".join(repr(data).split())
-            if isinstance(data, Mapping):
+            if isinstance(data, Mapping) and data:
                 found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
             raise ValueError(
                 f"{self} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."

@@ -4,6 +4,7 @@ import json
 import pickle
 from collections import namedtuple
 
+import numpy as np
 import pytest
 import torch
 from transformers import TrainingArguments
@@ -169,6 +170,8 @@ def test_pairs_and_tags_as_tuples(tmp_path, tune):
         ([{"text": "a cat", "gold": "x"}], r"^train_file has no column 'label'; .* 'text', 'gold'; .* label_column="),
         ([3], r"^train_file, row 1: '3'; expected a tuple of a text or a pair of texts"),
         (3, r"^train_file is 3; expected a file, a table"),
+        (np.array("cat"), r"^train_file is array\('cat', dtype='<U3'\); expected a file, a table"),
+        ({}, r"^train_file is \{\}; expected a file, a table"),
         ({"text": ["a"], "label": ["b"]}, r"^train_file is a dict of 'text', 'label'; expected a file, a table"),
         (["a.tsv", "b.tsv"], r"^train_file is a\.tsv, b\.tsv; expected one file\."),
         (iter(()), r"^train_file holds no rows"),
