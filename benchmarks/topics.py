@@ -7,10 +7,11 @@ an order drawn with seed 0, and the two quarters after it.
 """
 
 import argparse
-import csv
 import random
 from pathlib import Path
 
+from ..files.output import files_written_beside
+from ..files.tables import write_separated
 from ..pretraining import read_documents
 from .harness import flag, script
 
@@ -21,7 +22,10 @@ def texts_of(files: list[str]) -> dict[str, list[str]]:
     """The texts of a source, by part."""
     documents = [each for each in read_documents(files) if len(each) > 1]
     if len(documents) < len(TEXTS):
-        raise ValueError(f"{', '.join(files)}: found {len(documents)} documents of several sentences; expected three.")
+        listed = ", ".join(files)
+        raise ValueError(
+            f"{listed}: documents of several sentences: {len(documents)}; expected at least {len(TEXTS)}."
+        )
     random_ = random.Random(0)
     random_.shuffle(documents)
     half, quarter = len(documents) // 2, 3 * len(documents) // 4
@@ -48,15 +52,14 @@ def source(text: str) -> tuple[str, list[str]]:
 )
 def main(arguments: argparse.Namespace) -> None:
     """Write the tables."""
+    labels = [label for label, _ in arguments.sources]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"sources: the labels {', '.join(labels)}; expected each once.")
     by_label = {label: texts_of(files) for label, files in arguments.sources}
-    arguments.output_dir.mkdir(parents=True, exist_ok=True)
-    for part in TEXTS:
-        path = arguments.output_dir / f"{part}.csv"
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["text", "label"])
-            writer.writerows([text, label] for label, texts in by_label.items() for text in texts[part])
-        print(path)
+    with files_written_beside(arguments.output_dir) as made:
+        for part in TEXTS:
+            rows = [[text, label] for label, texts in by_label.items() for text in texts[part]]
+            write_separated(made / f"{part}.csv", [["text", "label"], *rows])
 
 
 if __name__ == "__main__":

@@ -180,14 +180,17 @@ def test_texts_of_topics_are_consecutive_sentences_of_separate_documents(run, tm
     ("sources", "sentence"),
     [
         (["a"], "found 'a'; expected NAME=FILE,FILE"),
-        (["a=t.txt"], "t.txt: found 1 documents of several sentences; expected three."),
+        (["a=absent.txt"], "There is no file or folder absent.txt."),
+        (["a=t.txt", "a=u.txt"], "sources: the labels a, a; expected each once."),
+        (["a=t.txt"], "t.txt: documents of several sentences: 1; expected at least 3."),
     ],
 )
 def test_wrong_sources_of_topics(run, tmp_path, monkeypatch, capsys, sources, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.txt").write_text("One.\nTwo.\n\nAlone.\n")
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         run("topics", *sources, "--output_dir", "topics")
+    assert ended.value.code == 2
     assert sentence in capsys.readouterr().err and not (tmp_path / "topics").exists()
 
 
