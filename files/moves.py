@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 PARTIAL = ".partial"  # suffix of incomplete files and folders
 PREPARATION = f".preparation{PARTIAL}"  # in the folder of a run: where it is prepared before it begins
 LOCK = ".lock"  # suffix of lock files
-_MOVES = ".moves"  # suffix of records of moves
+MOVES = ".moves"  # suffix of records of moves
 # A folder that becomes NAME, a folder with a file that becomes NAME, and what NAME replaces. Others are reused.
 _TEMPORARY = r"(new|in|old)-[0-9a-f]{8}" + re.escape(PARTIAL)
 _TEMPORARY_NAME = re.compile(rf"\.(?:(.+)\.)?{_TEMPORARY}")
@@ -41,7 +41,7 @@ _PATIENCE = 10.0  # seconds to wait for another process that moves files, which 
 
 def is_bookkeeping(entry: Path) -> bool:
     """Whether a file or folder is a lock, a record of moves, or incomplete."""
-    return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith((LOCK, _MOVES)))
+    return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith((LOCK, MOVES)))
 
 
 def temporary_path(place: Path, kind: str, within: bool = False) -> Path:
@@ -231,7 +231,7 @@ def _rank(name: str) -> tuple[int, str]:
 
 def record_of(place: Path, within: bool = False) -> Path:
     """The file with the moves to a place that are still to be made, if there are any."""
-    return place / _MOVES if within else place.with_name(f".{place.name}{_MOVES}")
+    return place / MOVES if within else place.with_name(f".{place.name}{MOVES}")
 
 
 def move_file(source: Path, target: Path) -> None:
@@ -365,13 +365,13 @@ def remove_left(place: Path, within: bool) -> None:
 
 def finish_all_moves(folder: Path) -> None:
     """Make all moves that are left in a folder and below it, and delete what killed processes have left there."""
-    for record in sorted(folder.rglob(f".*{_MOVES.removeprefix('.')}")):
-        within = record.name == _MOVES
-        name = record.name.removeprefix(".").removesuffix(_MOVES)
+    for record in sorted(folder.rglob(f".*{MOVES.removeprefix('.')}")):
+        within = record.name == MOVES
+        name = record.name.removeprefix(".").removesuffix(MOVES)
         if record.is_file():
             _finish_recorded(record.parent if within else record.with_name(name), record)
     for left in sorted(folder.rglob(".*")):
-        if _TEMPORARY_NAME.fullmatch(left.name) or left.name.endswith(_MOVES + LOCK):
+        if _TEMPORARY_NAME.fullmatch(left.name) or left.name.endswith(MOVES + LOCK):
             discard(left)
 
 
@@ -415,7 +415,7 @@ def _read_record(record: Path) -> dict[str, Any]:
             raise ValueError("a name with a zero byte")
         if not all(within or Path(name).name for name, within in places):
             raise ValueError("a place without a name")
-        if not re.fullmatch(rf"\..*{re.escape(_MOVES)}|{re.escape(_MOVES)}", Path(move["first"]).name):
+        if not re.fullmatch(rf"\..*{re.escape(MOVES)}|{re.escape(MOVES)}", Path(move["first"]).name):
             raise ValueError("its first one is no record")  # next to which a lock file would be made, and deleted
         return move | {"places": places}
     except (ValueError, LookupError, TypeError, RecursionError) as error:

@@ -23,6 +23,7 @@ from .checkpoint import TOKENIZER_FILES
 from .errors import SettingError, refuse_address
 from .moves import (
     LOCK,
+    MOVES,
     Move,
     discard,
     final_path,
@@ -158,9 +159,10 @@ def _tidy(path: Path) -> None:
             folder = place if within else place.parent
             if folder.is_dir() and any(map(is_bookkeeping, folder.iterdir())):
                 held.enter_context(locked(place, within))
-        for lock in sorted(path.parent.glob(f".*{LOCK}")):  # which a call removes last
-            with suppress(BusyError), locked(lock.with_name(lock.name.removeprefix(".").removesuffix(LOCK))):
-                pass
+        for suffix in (MOVES, LOCK):  # which a call removes last
+            for left in sorted(path.parent.glob(f".?*{suffix}")):
+                with suppress(BusyError), locked(left.with_name(left.name.removeprefix(".").removesuffix(suffix))):
+                    pass
 
 
 def place_to_write(path: str | os.PathLike[str], kind: str = "file") -> Path:

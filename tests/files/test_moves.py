@@ -545,6 +545,22 @@ def test_output_to_failing_to_tidy_warns_and_succeeds(tmp_path, monkeypatch, cap
     assert "old-" in caplog.text and "could not be deleted (Input/output error)" in caplog.text
 
 
+def test_a_call_that_finds_a_result_tidies_the_other_outputs_in_its_folder(tmp_path, monkeypatch, caplog):
+    unlink = Path.unlink
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path,
+            "unlink",
+            lambda path, **said: raise_error(errno.EIO) if path.name == ".report.moves" else unlink(path, **said),
+        )
+        write_several(tmp_path)
+    assert ".report.moves could not be deleted" in caplog.text
+    assert [path.name for path in tmp_path.glob(".*")] == [".report.moves"]
+    with pytest.raises(ValueError, match="table exists"):
+        check_output_files([tmp_path / "table"])
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_make_moves_in_vain_leaves_them_to_the_next_reader(tmp_path, monkeypatch):
     make_old(tmp_path)
     replace = Path.replace
