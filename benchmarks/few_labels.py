@@ -32,7 +32,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "linear_probe": {},
     "contrastive": {},
     "finetune": {"num_train_epochs": 20},
-    "auto": {"num_train_epochs": 20},
+    "auto": {},
 }
 Rows = list[dict[str, str]]
 

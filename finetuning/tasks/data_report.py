@@ -63,11 +63,15 @@ def describe_data(
         logger.warning("%s", warning)
 
 
-def few_labels_line(task: Task, train: TaskData) -> str:
+def texts_a_class(train: TaskData) -> float:
+    """Training texts for each class; numbers count as one."""
+    return len(train.examples) / max(1, len({name for example in train.examples for name in example.classes}))
+
+
+def few_labels_line(train: TaskData) -> str:
     """An offer of other approaches for few labeled texts; "" for more."""
-    classes = {name for example in train.examples for name in example.classes}
-    labels = len(train.examples) / max(1, len(classes))
-    if not classes or labels >= _FEW_LABELS:
+    labels = texts_a_class(train)
+    if labels >= _FEW_LABELS or not any(example.classes for example in train.examples):
         return ""
     return (
         f"Few labels ({labels:.0f} texts a class): --approach contrastive or linear_probe may do better; "

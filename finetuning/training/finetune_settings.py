@@ -16,6 +16,7 @@ _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given
 _PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
 _SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
 _FOLDS = 4  # of an automatic choice, by default
+_FINE_TUNES_FROM = 100  # texts a class: benchmarks/results/few_labels_2core-amd-epyc_2026-11-28.md
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
 
@@ -257,10 +258,14 @@ FITTED_HEADS = (LinearProbe.name, Contrastive.name)
 
 @dataclass(frozen=True, kw_only=True)
 class Best(LayersInTurn):
-    """Contrastive training, unless cross-validation shows that another approach is better."""
+    """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
 
     name: ClassVar[str] = "auto"
-    compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)  # the first if in doubt
+    compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)
+
+    def in_doubt(self, texts_a_class: float) -> str:
+        """The approach that is kept if none is clearly better."""
+        return Contrastive.name if texts_a_class < _FINE_TUNES_FROM else FineTune.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +274,10 @@ class BestOfHeads(Frozen):
 
     name: ClassVar[str] = "auto"
     compared: ClassVar[tuple[type, ...]] = (LinearProbe, FineTune)
+
+    def in_doubt(self, _texts_a_class: float) -> str:
+        """The approach that is kept if none is clearly better."""
+        return LinearProbe.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,7 +339,7 @@ class FinetuningBatches(Batches):
 
     group, decides = Group.TRAINING, True
     num_train_epochs: float | None = option(  # type: ignore[assignment]
-        None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20)."
+        None, "Epochs (default: 3, SQuAD 2.0 2, tagger on features 20, 'auto' up to 20)."
     )
     per_device_train_batch_size: int | None = option(  # type: ignore[assignment]
         None, "Sequences per batch and device (default: 32, SWAG 16).", decides=True

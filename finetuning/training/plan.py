@@ -47,6 +47,7 @@ _LEARNING_RATE = 5e-5  # of BERT base
 # Of the word embeddings' rate: benchmarks/results/transfer_2core-amd-epyc_2026-11-26.md.
 _FACTOR, _FACTOR_UP_TO, _FACTOR_FROM = 10.0, 128, 50_000  # hidden size; texts
 _FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_FEW_TEXTS_EPOCHS, _FEW_TEXTS_STEPS = 20, 500  # benchmarks/results/few_labels_2core-amd-epyc_2026-11-28.md
 _PAIR_EPOCHS, _PAIR_STEPS = 20, 80
 _PAIR_RATE = 3e-4  # of BERT base, for one step; divided by the square root of their number
 _NO_EVALUATION = {"eval_strategy": IntervalStrategy.NO, "eval_steps": None}
@@ -207,6 +208,8 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
     if settings.learning_rate is None and settings.approach not in FITTED_HEADS and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
+    if isinstance(settings.trained, Best | BestOfHeads) and settings.num_train_epochs is None:
+        decisions["num_train_epochs"] = _compared_epochs(plan.training, num_examples)
     if isinstance(settings.trained, Contrastive):
         pairs = pair_training(settings, plan.training, num_examples)
         if settings.max_steps <= 0:
@@ -220,6 +223,18 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
     if (pooling := plan.pooling(settings.approach)).value != settings.pooling:
         decisions["pooling"] = pooling
     return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
+
+
+def _steps_of_an_epoch(arguments: TrainingArguments, sequences: int) -> int:
+    batches = math.ceil(sequences / (arguments.train_batch_size * arguments.world_size))
+    return max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+
+
+def _compared_epochs(arguments: TrainingArguments, texts: int) -> Decision:
+    """Epochs of fine-tuning that is compared with other approaches: few texts need more of them."""
+    epochs = min(_FEW_TEXTS_EPOCHS, _FEW_TEXTS_STEPS // _steps_of_an_epoch(arguments, texts))
+    why = f"{_FEW_TEXTS_EPOCHS}, in at most {_FEW_TEXTS_STEPS} steps, or the usual {arguments.num_train_epochs:g}"
+    return Decision(max(float(epochs), arguments.num_train_epochs), why)
 
 
 class PairTraining(NamedTuple):
@@ -252,8 +267,7 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     settings, training = plan.settings, plan.training
     if settings.approach == "linear_probe":
         return {"trainings": settings.folds + 1 if settings.folds else 1}
-    batch = training.train_batch_size * training.world_size
-    steps = max(1, math.ceil(math.ceil(sequences / batch) / training.gradient_accumulation_steps))  # of an epoch
+    steps = _steps_of_an_epoch(training, sequences)
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
     trainings = settings.folds + 1 if settings.folds else settings.num_seeds
     if isinstance(settings.trained, Best | BestOfHeads):
@@ -262,7 +276,7 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
         "trainings": trainings,
         "steps": total,
         "epochs": total / steps,
-        "batch size": batch * training.gradient_accumulation_steps,
+        "batch size": training.train_batch_size * training.world_size * training.gradient_accumulation_steps,
     }
 
 

@@ -41,7 +41,7 @@ from ...runs import (
 from ...tokenization import save_vocab
 from ..feature_table import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
-from ..tasks.data_report import describe_data, few_labels_line
+from ..tasks.data_report import describe_data, few_labels_line, texts_a_class
 from ..tasks.feature_tagging import feature_task, tagger_examples
 from ..tasks.registry import fitted_to_model, task_record
 from ..tasks.task import Task
@@ -50,6 +50,7 @@ from .contrastive import ContrastiveTrainer
 from .finetune_settings import (
     FITTED_HEADS,
     Best,
+    BestOfHeads,
     Contrastive,
     FinetuneSettings,
     LinearProbe,
@@ -246,7 +247,7 @@ class Finetuning:
             suggest_bfloat16(plan.training)
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, settings.folds)
-            if self.offers_linear_probe and (line := few_labels_line(run.task, run.train)):
+            if self.offers_linear_probe and (line := few_labels_line(run.train)):
                 logger.info("%s", line)
             ids = run.train[0].get("input_ids")
             if ids is not None:
@@ -311,8 +312,9 @@ class Finetuning:
         last, trained, folds = trainings[-1], False, trainings[:-1]
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
-            if training is last and settings.approach == "auto":
-                folds, compared = better_approach(folds, plan)
+            if training is last and isinstance(settings.trained, Best | BestOfHeads):
+                first = settings.trained.in_doubt(texts_a_class(run.train))
+                folds, compared = better_approach(folds, plan, first)
                 last.approach = folds[0].approach
                 plan.log_pooling(last.approach)
                 last.run = partial(on_all_examples, run, [fold.folder for fold in folds])

@@ -87,11 +87,11 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 
 
 def better_approach(
-    folds: Sequence[Training], plan: FinetunePlan
+    folds: Sequence[Training], plan: FinetunePlan, first: str
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach that is kept; mean and standard error of each approach, which are logged.
 
-    The first one is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
+    `first` is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
     """
     metric = plan.metric
     parts: dict[str, list[Training]] = {}
@@ -99,9 +99,8 @@ def better_approach(
         parts.setdefault(fold.approach, []).append(fold)
     scores = {name: np.array([fold.metrics[metric] for fold in part]) for name, part in parts.items()}
     means = {name: _mean_and_error(values) for name, values in scores.items()}
-    first, *others = scores
     sign = 1 if plan.training.greater_is_better else -1
-    gains = {name: _mean_and_error(sign * (scores[name] - scores[first])) for name in others}  # in equal folds
+    gains = {name: _mean_and_error(sign * (scores[name] - scores[first])) for name in scores}  # in equal folds
     kept = max(
         (name for name, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=first
     )

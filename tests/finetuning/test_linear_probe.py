@@ -18,6 +18,8 @@ from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
+from mybert.finetuning.training.finetune_settings import Best, BestOfHeads
+from mybert.finetuning.training.plan import completed
 from mybert.finetuning.training.trainings import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -178,17 +180,42 @@ def test_auto_keeps_the_first_approach_if_no_other_is_better_and_says_all_scores
         ("accuracy", {"contrastive": (0.5, 0.5), "finetune": (0.6, 0.6), "linear_probe": (0.7, 0.7)}, "linear_probe"),
     ],
 )
-def test_better_approach_is_the_first_unless_another_is_better_by_two_errors(short_run, rows, metric, scores, kept):
+def test_another_approach_is_kept_only_if_it_is_better_by_two_errors(short_run, rows, metric, scores, kept):
     arguments = short_run(train_file=rows, approach="auto", folds=2, metric_for_best_model=metric)
     folds = [
         Training(f"{name} fold {number}", Path(), 1, lambda: None, name, True, {metric: value})
         for name, values in scores.items()
         for number, value in enumerate(values)
     ]
-    chosen, table = better_approach(folds, plan_finetuning(arguments))
+    chosen, table = better_approach(folds, plan_finetuning(arguments), "contrastive")
     assert chosen == [fold for fold in folds if fold.approach == kept]
     mean, error = np.mean(scores["finetune"]), abs(np.subtract(*scores["finetune"])) / 2
     assert table["finetune"] == {metric: pytest.approx(mean), "standard error": pytest.approx(error)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "texts", "epochs"),
+    [
+        ({}, 16, 20),
+        ({}, 800, 20),  # 25 steps an epoch
+        ({}, 801, 19),
+        ({}, 1600, 10),
+        ({}, 10**6, 3),
+        ({"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}, 800, 10),
+        ({"freeze": "encoder"}, 16, 20),
+        ({"num_train_epochs": 4}, 16, 4),
+        ({"approach": "finetune"}, 16, 3),
+    ],
+)
+def test_fine_tuning_that_is_compared_has_more_epochs_on_few_texts(short_run, rows, settings, texts, epochs):
+    plan = plan_finetuning(short_run(train_file=rows, **{"approach": "auto", "max_steps": -1} | settings))
+    plan = completed(plan, plan.task, texts, {})
+    assert plan.training.num_train_epochs == plan.value("num_train_epochs") == epochs
+
+
+def test_in_doubt_few_labels_train_by_contrast_and_more_finetune():
+    assert [Best().in_doubt(number) for number in (1, 99.5, 100)] == ["contrastive", "contrastive", "finetune"]
+    assert BestOfHeads().in_doubt(1000) == "linear_probe"
 
 
 def test_a_run_on_few_labels_offers_other_approaches(tune, rows, tmp_path, caplog):
