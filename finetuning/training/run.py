@@ -313,8 +313,8 @@ class Finetuning:
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
             if training is last and isinstance(settings.trained, Best | BestOfHeads):
-                first = settings.trained.in_doubt(texts_a_class(run.train))
-                folds, compared = better_approach(folds, plan, first)
+                in_doubt = settings.trained.in_doubt(texts_a_class(run.train))
+                folds, compared = better_approach(folds, plan, in_doubt)
                 last.approach = folds[0].approach
                 plan.log_pooling(last.approach)
                 last.run = partial(on_all_examples, run, [fold.folder for fold in folds])

@@ -87,11 +87,11 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 
 
 def better_approach(
-    folds: Sequence[Training], plan: FinetunePlan, first: str
+    folds: Sequence[Training], plan: FinetunePlan, in_doubt: str
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach that is kept; mean and standard error of each approach, which are logged.
 
-    `first` is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
+    `in_doubt` is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
     """
     metric = plan.metric
     parts: dict[str, list[Training]] = {}
@@ -100,12 +100,12 @@ def better_approach(
     scores = {name: np.array([fold.metrics[metric] for fold in part]) for name, part in parts.items()}
     means = {name: _mean_and_error(values) for name, values in scores.items()}
     sign = 1 if plan.training.greater_is_better else -1
-    gains = {name: _mean_and_error(sign * (scores[name] - scores[first])) for name in scores}  # in equal folds
+    gains = {name: _mean_and_error(sign * (scores[name] - scores[in_doubt])) for name in scores}  # in equal folds
     kept = max(
-        (name for name, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=first
+        (name for name, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=in_doubt
     )
     lines = [f"  {name:<12}  {mean:.4g} ± {error:.2g}" for name, (mean, error) in means.items()]
-    why = "others are not better by two standard errors" if kept == first else "better by two standard errors"
+    why = "others are not better by two standard errors" if kept == in_doubt else "better by two standard errors"
     logger.info("%s by approach, mean and standard error:\n%s\n  kept: %s, %s", metric, "\n".join(lines), kept, why)
     return parts[kept], {name: {metric: mean, "standard error": error} for name, (mean, error) in means.items()}
 
