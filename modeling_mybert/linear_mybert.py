@@ -60,6 +60,7 @@ class LinearKernels(NamedTuple):
 
 _MKL = LinearKernels(False, False, False, 0, 0)
 _ONEDNN = LinearKernels(True, True, True, 0, 0)
+_BFLOAT16 = LinearKernels(True, False, False, 0, 0)  # bias and GELU with the product, for any number of rows
 
 
 def set_linear_kernel(name: str) -> None:
@@ -100,6 +101,10 @@ def _by_processor() -> LinearKernels:
         return _MKL
     # Before Zen 5 both kernels are equally fast for the weight gradient.
     return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**23)
+
+
+def _has_bfloat16() -> bool:
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def rounded_rows(count: int) -> int:
@@ -171,10 +176,11 @@ def choose_product(states: torch.Tensor, is_learning: bool, network: Scan) -> Pr
     """
     if not network.layers or not is_plain(states):
         return call_layer
-    kernels = linear_kernels()
-    # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
-    if not (kernels.product and states.dtype == torch.float32):
-        kernels = _MKL
+    kernels = _MKL  # of PyTorch's products only those in float32; half precision goes to oneDNN anyway
+    if states.dtype == torch.float32:
+        kernels = linear_kernels() if linear_kernels().product else _MKL
+    elif states.dtype == torch.bfloat16 and not is_learning and torch.backends.mkldnn.enabled and _has_bfloat16():
+        kernels = _BFLOAT16
     return partial(_multiply_to_learn if is_learning else _multiply, kernels, network)
 
 
@@ -240,7 +246,8 @@ def _multiply(
     if layer not in network.layers or weight.dtype != states.dtype or not states.numel():
         return call_layer(layer, states, activation)
     gelu = _GELU.get(type(activation)) if activation in network.activations else None
-    size, few_rows = states.numel() * layer.out_features, states.numel() <= FEW_ROWS * layer.in_features
+    size = states.numel() * layer.out_features
+    few_rows = states.numel() <= FEW_ROWS * layer.in_features and kernels is not _BFLOAT16
     packed_weight = layer.__dict__.get("packed_weight")
     if packed_weight is not None and packed_weight.is_of(weight):
         product = multiply_by_onednn(states, packed_weight.packed, bias, *(gelu or _PLAIN))
@@ -318,7 +325,7 @@ def pack_weights(model: nn.Module) -> None:
         )
     if not torch.backends.mkldnn.is_available():
         raise ValueError("This build of PyTorch has no oneDNN, which prepacked weights need.")
-    if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if weight.dtype == torch.bfloat16 and not _has_bfloat16():
         raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
     for layer in model.modules():
         if type(layer) is nn.Linear and type(layer.weight) is nn.Parameter:

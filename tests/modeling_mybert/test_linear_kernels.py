@@ -68,6 +68,30 @@ def test_activations_agree_with_transformers(kernel, heads, activation, prepacke
     torch.testing.assert_close(head.at_tokens(outputs, batch), head.at_tokens(expected, batch), rtol=0, atol=1e-5)
 
 
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bfloat16 kernels")
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("activation", ["gelu", "gelu_pytorch_tanh", "relu"])
+def test_inference_in_bfloat16_computes_bias_and_gelu_with_the_product(heads, activation, onednn_calls):
+    head = heads("ForMaskedLM")
+    model, batch = head.model(hidden_act=activation).eval(), head.batch()
+    with torch.no_grad():
+        exact = model(**batch).logits
+        assert not onednn_calls or linear_kernels().product
+        model.bfloat16()
+        with torch.backends.mkldnn.flags(enabled=False):
+            onednn_calls.clear()
+            usual = model(**batch).logits
+            assert not onednn_calls
+        fused = model(**batch).logits
+    assert len(onednn_calls) >= 6 * model.config.num_hidden_layers and fused.dtype == torch.bfloat16
+    errors = [float((head.at_tokens(each.float() - exact, batch)).square().mean().sqrt()) for each in (usual, fused)]
+    assert errors[1] < 1.2 * errors[0], "fewer roundings are not less exact"
+    model.train()
+    onednn_calls.clear()
+    model(**batch).logits.float().sum().backward()
+    assert not onednn_calls
+
+
 def test_dropout_masks_do_not_depend_on_the_kernel(heads):
     head, losses = heads("ForMaskedLM"), []
     for name in ("mkl", "onednn"):
