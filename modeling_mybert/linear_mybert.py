@@ -176,10 +176,9 @@ def choose_product(states: torch.Tensor, is_learning: bool, network: Scan) -> Pr
     """
     if not network.layers or not is_plain(states):
         return call_layer
-    kernels = _MKL  # of PyTorch's products only those in float32; half precision goes to oneDNN anyway
-    if states.dtype == torch.float32:
-        kernels = linear_kernels() if linear_kernels().product else _MKL
-    elif states.dtype == torch.bfloat16 and not is_learning and torch.backends.mkldnn.enabled and _has_bfloat16():
+    # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
+    kernels = linear_kernels() if states.dtype == torch.float32 else _MKL
+    if states.dtype == torch.bfloat16 and not is_learning and torch.backends.mkldnn.enabled and _has_bfloat16():
         kernels = _BFLOAT16
     return partial(_multiply_to_learn if is_learning else _multiply, kernels, network)
 
