@@ -1,5 +1,6 @@
 """The settings of `mybert finetune`."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -256,11 +257,21 @@ FITTED_HEADS = (LinearProbe.name, Contrastive.name)
 """The approaches that fit the head to vectors of texts, in place of training it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Best(LayersInTurn):
-    """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
+class Compared(ABC):
+    """Approaches of which cross-validation finds the best."""
 
     name: ClassVar[str] = "auto"
+    compared: ClassVar[tuple[type, ...]]
+
+    @abstractmethod
+    def in_doubt(self, texts_a_class: float) -> str:
+        """The approach that is kept if none is clearly better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best(LayersInTurn, Compared):
+    """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
+
     compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)
 
     def in_doubt(self, texts_a_class: float) -> str:
@@ -269,10 +280,9 @@ class Best(LayersInTurn):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOfHeads(Frozen):
+class BestOfHeads(Frozen, Compared):
     """A linear probe, unless cross-validation shows that a fine-tuned head is better."""
 
-    name: ClassVar[str] = "auto"
     compared: ClassVar[tuple[type, ...]] = (LinearProbe, FineTune)
 
     def in_doubt(self, _texts_a_class: float) -> str:
@@ -437,7 +447,8 @@ class FinetuneSettings(TaskTrainingSettings):
     def read(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Values by option; some approaches have own defaults."""
         given = super().read(given)
-        if given.get("approach") == Best.name and not (given.get("validation_file") or given.get("validation_split")):
+        held_out = given.get("validation_file") or given.get("validation_split")
+        if given.get("approach") == Compared.name and not held_out:
             given["folds"] = given.get("folds") or _FOLDS
         if given.get("class_names"):  # fine-tuning on so few texts learns nothing
             given["approach"] = given.get("approach") or LinearProbe.name
@@ -478,13 +489,13 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         if self.class_names:
             self._check_class_names(task)
-        compares_or_fits = isinstance(self.trained, LinearProbe | Contrastive | Best | BestOfHeads)
+        compares_or_fits = isinstance(self.trained, LinearProbe | Contrastive | Compared)
         for name, is_of_texts in (("pooling", self.pooling), ("approach", compares_or_fits)):
             if is_of_texts and not task.classifies_texts:
                 raise SettingError.worded(
                     "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
                 )
-        if self.approach == "auto" and not self.folds:
+        if isinstance(self.trained, Compared) and not self.folds:
             raise SettingError.worded(
                 "{approach} is 'auto' with validation data; it compares by {folds} of the training data, so leave the "
                 "validation data out."

@@ -31,8 +31,7 @@ from ..tasks.task import Task
 from .finetune_settings import (
     FITTED_HEADS,
     SPLITS,
-    Best,
-    BestOfHeads,
+    Compared,
     Contrastive,
     FinetuneSettings,
     Folds,
@@ -208,7 +207,7 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
     if settings.learning_rate is None and settings.approach not in FITTED_HEADS and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
-    if isinstance(settings.trained, Best | BestOfHeads) and settings.num_train_epochs is None:
+    if isinstance(settings.trained, Compared) and settings.num_train_epochs is None:
         decisions["num_train_epochs"] = _compared_epochs(plan.training, num_examples)
     if isinstance(settings.trained, Contrastive):
         pairs = pair_training(settings, plan.training, num_examples)
@@ -270,7 +269,7 @@ def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     steps = _steps_of_an_epoch(training, sequences)
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
     trainings = settings.folds + 1 if settings.folds else settings.num_seeds
-    if isinstance(settings.trained, Best | BestOfHeads):
+    if isinstance(settings.trained, Compared):
         trainings += settings.folds * (len(settings.trained.compared) - 1)
     return {
         "trainings": trainings,

@@ -49,8 +49,7 @@ from .card import short_examples, task_examples, trainings_table, write_finetuni
 from .contrastive import ContrastiveTrainer
 from .finetune_settings import (
     FITTED_HEADS,
-    Best,
-    BestOfHeads,
+    Compared,
     Contrastive,
     FinetuneSettings,
     LinearProbe,
@@ -288,7 +287,7 @@ class Finetuning:
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
             plan.log_pooling(settings.approach)
-            if settings.approach == Best.name:  # of which the others begin later
+            if isinstance(settings.trained, Compared):  # of which the others begin later
                 self.empty(run, plan)
             start = self.start(run, plan, settings.approach, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
@@ -312,7 +311,7 @@ class Finetuning:
         last, trained, folds = trainings[-1], False, trainings[:-1]
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
-            if training is last and isinstance(settings.trained, Best | BestOfHeads):
+            if training is last and isinstance(settings.trained, Compared):
                 in_doubt = settings.trained.in_doubt(texts_a_class(run.train))
                 folds, compared = better_approach(folds, plan, in_doubt)
                 last.approach = folds[0].approach
