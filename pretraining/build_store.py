@@ -118,53 +118,19 @@ def token_store_built(
     kept = _corpus_filter(store, store.filter, tokenizer) if store.filter else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
-    fingerprint = tokenizer_fingerprint(tokenizer)
-    recorded: dict[str, str] = {}
-    filters: dict[str, Any] = {}
-    if kept is not None:
-        filters = settings_of(FilterSettings, store.filters) | {
-            "scripts": canonical_names(store.scripts),
-            "filter": [reason for reason in REASONS if reason in store.filter],
-        }
-        recorded[FILTERS] = json.dumps(filters, sort_keys=True)
+    fingerprint, filters = tokenizer_fingerprint(tokenizer), _recorded_filters(store)
     folder = path.with_name(f".{path.name}{PARTIAL}")  # it stays until everything is done
     may_exist = overwrite or store.append or folder.is_dir()
     check_output_files([path], may_exist)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with reserved(path, overwrite=may_exist) as output:
-        earlier = [path] if path.exists() else []
-        texts: dict[str, Any] = {}  # which the store holds, by what they were read for
-        if earlier:
-            metadata = store_metadata(path)
-            if metadata.get("format") != FORMAT:
-                raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-            texts = json.loads(metadata.get(TEXTS, "{}"))
-            if store.append:
-                check_store(path, fingerprint)
-                if (earlier_filters := store_filters(path)) != filters:
-                    names = ", ".join(earlier_filters.get("filter", ())) or "none"
-                    raise ValueError(
-                        f"{path} was built with other filters ({names}, and their settings); repeat them, or build a "
-                        "new token store."
-                    )
+        texts = _texts_of(path, store.append, fingerprint, filters)
         lines = _counted(lines, "Tokenizing", show_progress)
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
             lines = _every_nth_document(lines, store.shard_index, store.num_shards)
-        try:
-            folder.mkdir(exist_ok=True)
-            encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
-            text = new_digest()
-            chunks = _digested(_chunks(lines), text)
-            processes, chunks = fitting_processes(chunks, store.num_processes)
-            with map_in_processes(encoder, processes) as encoded:
-                files = list(encoded(chunks))
-        except BaseException as error:
-            if folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-            elif isinstance(error, (OSError, MemoryError, KeyboardInterrupt)):
-                logger.warning("What was tokenized is kept; the same command continues from there.")
-            raise
+        encoder = _ChunkEncoder(tokenizer, fingerprint, store.split_sentences, folder)
+        files, digest = _tokenized(lines, encoder, folder, store.num_processes)
         if kept is not None:
             logger.info("What is left out:\n%s", kept.report)
         if not any(array_length(file, "tokens") for file in files):
@@ -172,7 +138,7 @@ def token_store_built(
             which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
             left = f" ({', '.join(store.filter)} were left out)" if store.filter else ""
             raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
-        digest, appended = text.hexdigest(), texts.get("appended", [])
+        appended = texts.get("appended", [])
         if digest in appended if store.append else not overwrite and texts.get("built") == digest:
             logger.info(
                 "%s already has this text: it was not %s again.", path, "appended" if store.append else "built"
@@ -181,11 +147,14 @@ def token_store_built(
         else:
             check_output_files([path], overwrite or store.append)
             texts = texts | {"appended": [*appended, digest]} if store.append else {"built": digest}
-            recorded[TEXTS] = json.dumps(texts)
-            parts = [*(earlier if store.append else []), *files]
+            recorded = {TEXTS: json.dumps(texts)}
+            parts = [path, *files] if store.append and path.exists() else files
             with output.written() as temporary:
                 if kept is not None:
-                    recorded[LEFT_OUT] = _left_out(kept.report, parts[0])
+                    recorded |= {
+                        FILTERS: json.dumps(filters, sort_keys=True),
+                        LEFT_OUT: _left_out(kept.report, parts[0]),
+                    }
                 summary = _join(parts, fingerprint, temporary, recorded, encoder.dtype)
         try:
             yield summary
@@ -196,6 +165,53 @@ def token_store_built(
             discard(folder)
             raise
         discard(folder)
+
+
+def _recorded_filters(store: StoreSettings) -> dict[str, Any]:
+    """What a store records of its filters, in an order of its own; empty without filters."""
+    if not store.filter:
+        return {}
+    return settings_of(FilterSettings, store.filters) | {
+        "scripts": canonical_names(store.scripts),
+        "filter": [reason for reason in REASONS if reason in store.filter],
+    }
+
+
+def _texts_of(path: Path, is_to_grow: bool, fingerprint: str, filters: dict[str, Any]) -> dict[str, Any]:
+    """Digests of the texts that a store holds, by what they were read for; an error if it must not be changed."""
+    if not path.exists():
+        return {}
+    metadata = store_metadata(path)
+    if metadata.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
+    if is_to_grow:
+        check_store(path, fingerprint)
+        if (earlier := store_filters(path)) != filters:
+            names = ", ".join(earlier.get("filter", ())) or "none"
+            raise ValueError(
+                f"{path} was built with other filters ({names}, and their settings); repeat them, or build a new "
+                "token store."
+            )
+    texts: dict[str, Any] = json.loads(metadata.get(TEXTS, "{}"))
+    return texts
+
+
+def _tokenized(
+    lines: Iterable[str], encoder: _ChunkEncoder, folder: Path, num_processes: int | None
+) -> tuple[list[Path], str]:
+    """Encode lines to files in a folder, one for each chunk; return these and the digest of the text."""
+    try:
+        folder.mkdir(exist_ok=True)
+        text = new_digest()
+        processes, chunks = fitting_processes(_digested(_chunks(lines), text), num_processes)
+        with map_in_processes(encoder, processes) as encoded:
+            return list(encoded(chunks)), text.hexdigest()
+    except BaseException as error:
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+        elif isinstance(error, (OSError, MemoryError, KeyboardInterrupt)):
+            logger.warning("What was tokenized is kept; the same command continues from there.")
+        raise
 
 
 def inspect_corpus(
