@@ -21,7 +21,7 @@ from ..files.processes import leave_standard_output, torch_threads
 from ..files.source import Source, files_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR, STDIN
-from ..pipelines.openvino_model import OpenVinoModel, runs_in_openvino
+from ..pipelines.openvino_model import runs_in_openvino
 from ..pipelines.options import Engine
 from ..tokenization import encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
@@ -148,8 +148,11 @@ def _answered(
     return task, data, predictions, metrics
 
 
-def _features_of_layer(layer: int, checkpoint: Checkpoint) -> tuple[str, Features]:
-    """The states of a layer as features, and their name; a ValueError if the model has no such layer."""
+def _chosen_features(arguments: FeaturesSettings, checkpoint: Checkpoint) -> tuple[str, Features]:
+    """The features that the settings name, or the states of a layer; a ValueError if the model has no such layer."""
+    layer = arguments.layer
+    if layer is None:
+        return arguments.features_name, FEATURES[arguments.features_name]
     depth = checkpoint.config.num_hidden_layers
     expected = f"-{depth + 1} to {depth}: {checkpoint.name} has the embeddings (0) and {depth} layers"
     check_number("layer", layer, Range(expected, -depth - 1, depth))
@@ -191,41 +194,17 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
     """What `extract_features` writes and returns."""
     checkpoint = Checkpoint(arguments.model)
     check_output_files([arguments.output], arguments.overwrite, [*files_of(arguments.text), checkpoint.name])
-    reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     check_available(checkpoint.name)
-    if arguments.layer is None:
-        name, features = arguments.features_name, FEATURES[arguments.features_name]
-    else:
-        name, features = _features_of_layer(arguments.layer, checkpoint)
+    name, features = _chosen_features(arguments, checkpoint)
+    reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
     tokenizer = load_tokenizer(checkpoint)
-    depth = checkpoint.config.num_hidden_layers
-    states = features.states(depth)
-    encoder: Any
-    # A graph has the states of the last layer, or the outputs of a head.
-    needs_weights = states != [depth] or bool(heads_of(checkpoint.config) - {""})
-    is_free = arguments.engine == "auto" and not checkpoint.has_only_graph
-    engine: Engine = "torch" if is_free and needs_weights else arguments.engine
-    if runs_in_openvino(checkpoint, engine, arguments.dtype, arguments.device.state.device):
-        encoder = load_encoder_graph(checkpoint, arguments.dtype)
-    else:
-        encoder = load_encoder(checkpoint.name, arguments.device.state.device, arguments.dtype)
-    settings = SentenceSettings(max_length=128)  # of token features, which use nothing else of it
-    if arguments.pooling == "own":
-        settings = sentence_settings(checkpoint.local_folder(COMPANIONS))
-    elif arguments.pooling is not None:
-        settings = SentenceSettings(arguments.pooling)
+    states = features.states(checkpoint.config.num_hidden_layers)
+    encoder = _encoder(arguments, checkpoint, name, states)
+    settings = _sentence_settings(arguments, checkpoint)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
     max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, checkpoint.name, encoder.config)
-    if isinstance(encoder, OpenVinoModel) and states != [depth]:
-        raise SettingError.worded(
-            "{} needs the states of other layers than the last, which OpenVINO does not have; expected "
-            "{features='last'}, or a folder with weights.",
-            name,
-        )
-    if arguments.weights and len(arguments.weights) != len(states):
-        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     pairs = (settings.text(line).rsplit(PAIR_SEPARATOR, 1) for line in texts.values())
     encodings = [encode_and_truncate(tokenizer, [pair], max_length, return_offsets_mapping=True) for pair in pairs]
     cut = sum(len(encoding.too_long) for encoding in encodings)
@@ -236,9 +215,9 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
+    vectors = (settings.vector(row) for row in rows)
     output = Path(arguments.output)
     with output_to(output, overwrite=arguments.overwrite) as path:
-        vectors = (settings.vector(row) for row in rows)
         if output.suffix.lower() == ".jsonl":
             values: Iterator[Any]
             key, values = "tokens", token_features(encodings, tokenizer, rows)
@@ -256,3 +235,31 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}
+
+
+def _encoder(arguments: FeaturesSettings, checkpoint: Checkpoint, name: str, states: list[int]) -> Any:
+    """The encoder that computes some states, in PyTorch or in OpenVINO, whose graphs have those of the last layer."""
+    is_last = states == [checkpoint.config.num_hidden_layers]
+    # A folder of a head's model has a graph of the head's outputs.
+    needs_weights = not is_last or bool(heads_of(checkpoint.config) - {""})
+    is_free = arguments.engine == "auto" and not checkpoint.has_only_graph
+    engine: Engine = "torch" if is_free and needs_weights else arguments.engine
+    in_openvino = runs_in_openvino(checkpoint, engine, arguments.dtype, arguments.device.state.device)
+    if in_openvino and not is_last:
+        raise SettingError.worded(
+            "{} needs the states of other layers than the last, which OpenVINO does not have; expected "
+            "{features='last'}, or a folder with weights.",
+            name,
+        )
+    if arguments.weights and len(arguments.weights) != len(states):
+        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
+    if in_openvino:
+        return load_encoder_graph(checkpoint, arguments.dtype)
+    return load_encoder(checkpoint.name, arguments.device.state.device, arguments.dtype)
+
+
+def _sentence_settings(arguments: FeaturesSettings, checkpoint: Checkpoint) -> SentenceSettings:
+    """How the states of a text become a vector; of token features, only the length is used."""
+    if arguments.pooling == "own":
+        return sentence_settings(checkpoint.local_folder(COMPANIONS))
+    return SentenceSettings(max_length=128) if arguments.pooling is None else SentenceSettings(arguments.pooling)

@@ -70,10 +70,7 @@ def read_run(
     """
     settings = plan.settings
     if tokenizer is None:
-        checkpoint = Checkpoint(settings.model)
-        tokenizer, longest = load_tokenizer(checkpoint), longest_sequence(checkpoint.config)
-        if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
-            tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+        tokenizer = _tokenizer_of(settings.model)
     data = sources(plan)
     measured = {"_".join(filter(None, ("test", name))) for name in data["test"]}
     if both := measured & data["validation"].keys():
@@ -101,21 +98,15 @@ def read_run(
     if settings.max_train_samples and everything:
         found["train", ""] = sample(task, found["train", ""], settings.max_train_samples, seed)
     for name, source in data["test"].items():
-        rows = read_task_rows(task, source, labeled=False)
-        is_labeled = any(map(task.has_label, rows))  # in all rows, or in none
-        rows = list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows
-        found["test", name] = task.examples(rows, is_labeled)
+        found["test", name] = _test_examples(task, source)
     source_of = {(split, name): data[split][name] for split, name in found}
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
     elif (labels := task.labels(everything, data["train"][""])) is not None:  # before held-out data is removed
         labels = in_order_of(task, settings.model, labels)
     for source in unlabeled:
-        source_of["unlabeled", str(source)] = source
-        rows = list(rows_of(source, task, new=True))
-        if not rows:
-            raise ValueError(f"{source} holds no rows.")
-        found["unlabeled", str(source)] = task_for_columns(task, rows[0], ()).examples(rows, labeled=False, new=True)
+        key = "unlabeled", str(source)
+        source_of[key], found[key] = source, _unlabeled_examples(task, source)
     # The training data last: its labels are known, and an error in other data should show before long computations.
     encoded = {key: task.encode(found[key], labels, tokenizer, source_of[key]) for key in reversed(found)}
     parts_of: dict[str, dict[str, TaskData]] = {}
@@ -125,6 +116,29 @@ def read_run(
     return TaskRun(
         task, tokenizer, labels, joined(parts), parts_of.get("validation", {}), parts_of.get("test", {}), parts
     )
+
+
+def _tokenizer_of(model: str) -> PreTrainedTokenizerBase:
+    """A model's tokenizer, which knows the model's longest input: pipelines truncate to it."""
+    checkpoint = Checkpoint(model)
+    tokenizer, longest = load_tokenizer(checkpoint), longest_sequence(checkpoint.config)
+    if longest is not None:
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+    return tokenizer
+
+
+def _test_examples(task: Task, source: Source) -> Sequence[Any]:
+    """Examples of test data, which has labels in all rows or in none."""
+    rows = read_task_rows(task, source, labeled=False)
+    is_labeled = any(map(task.has_label, rows))
+    return task.examples(list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows, is_labeled)
+
+
+def _unlabeled_examples(task: Task, source: Source) -> Sequence[Any]:
+    rows = list(rows_of(source, task, new=True))
+    if not rows:
+        raise ValueError(f"{source} holds no rows.")
+    return task_for_columns(task, rows[0], ()).examples(rows, labeled=False, new=True)
 
 
 def joined(parts: Sequence[TaskData]) -> TaskData:
