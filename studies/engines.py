@@ -160,18 +160,30 @@ def compare_engines(
         answers = {name: ask("answers", name) for name, ask in progress_bar(sides.items(), "answering", leave=False)}
         seconds = in_turns({name: partial(ask, "seconds", name) for name, ask in sides.items()}, repeats)
         peaks = {name: ask("peak") for name, ask in sides.items()}
-    lines = [heading("", "rows a second", "times as fast", "peak memory, MB", "equal answers", "largest difference")]
-    best, peer = _PYTORCH, next(iter(sides))
-    for name, found in answers.items():
-        equal, difference = agreement(found[1::2], answers[_PYTORCH][1::2])
-        shares = ("", "") if equal is None else (f"{equal:.1%}", f"{difference:.0e}")
-        rate, faster = len(rows) / statistics.median(seconds[name]), ratio(seconds[peer], seconds[name])
-        lines.append(row(name, f"{rate:,.1f}", f"{faster:.2f}", f"{peaks[name]:,.0f}", *shares))
-        if name in made and not name.startswith(_PIPELINE) and (equal or 0) >= _ENOUGH:
-            best = min(best, name, key=lambda side: statistics.median(seconds[side]))
+    comparable = [name for name in made if not name.startswith(_PIPELINE)]
+    lines, best = _table(answers, seconds, peaks, comparable)
     lines += ["", f"{best} is the fastest whose answers are those of PyTorch in {_ENOUGH:.0%} of the rows:", ""]
     lines += [f"    {line}" for line in _commands(best, model, data, columns, task)]
     return f"{model}: {len(rows)} rows of {', '.join(data)}, medians of {repeats}", "\n".join(lines)
+
+
+def _table(
+    answers: Mapping[str, Sequence[Any]],
+    seconds: Mapping[str, Sequence[float]],
+    peaks: Mapping[str, float],
+    comparable: Sequence[str],  # the sides among which the best is chosen
+) -> tuple[list[str], str]:
+    """The table, and the fastest side that answers as PyTorch does; of the rows that did not calibrate int8."""
+    lines = [heading("", "rows a second", "times as fast", "peak memory, MB", "equal answers", "largest difference")]
+    best, peer = _PYTORCH, next(iter(answers))
+    for name, found in answers.items():
+        equal, difference = agreement(found[1::2], answers[_PYTORCH][1::2])
+        shares = ("", "") if equal is None else (f"{equal:.1%}", f"{difference:.0e}")
+        rate, faster = len(found) / statistics.median(seconds[name]), ratio(seconds[peer], seconds[name])
+        lines.append(row(name, f"{rate:,.1f}", f"{faster:.2f}", f"{peaks[name]:,.0f}", *shares))
+        if name in comparable and (equal or 0) >= _ENOUGH:
+            best = min(best, name, key=lambda side: statistics.median(seconds[side]))
+    return lines, best
 
 
 def _converted(model: str, texts: Sequence[Sequence[str]], temporary: Path) -> dict[str, Path]:

@@ -21,7 +21,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ...cards import Comparison, head_examples
+from ...cards import Comparison, Example, head_examples
 from ...files.checkpoint import TASK_RECORD, Checkpoint
 from ...files.output import files_written_beside, write_json
 from ...files.progress import without_loading_bars
@@ -341,19 +341,11 @@ class Finetuning:
                 keep_training(kept, trainings, output_dir)
                 write_json(output_dir / METRICS, metrics | spread)
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
-                shown = next(iter(run.validation.values()), run.train).examples
-                loaded = {"model": kept.model, "tokenizer": run.tokenizer}
-                show = tagger_examples if settings.approach == "features" else task_examples
-                examples = (
-                    show(run.task, short_examples(shown), output_dir, **loaded)
-                    if settings.card_examples
-                    else head_examples(output_dir, **loaded)
-                )
                 measured = {training.name: training.metrics for training in [*folds, last]}
                 tables = [*trainings_table(measured, spread, settings.folds), *self.comparisons(metrics)]
                 if compared:
                     tables.insert(0, Comparison("The approaches, in the same folds.", compared, "Approach"))
-                shown_on_card = examples, tables, self.summary, self.further
+                shown_on_card = _examples(run, settings, kept, output_dir), tables, self.summary, self.further
                 write_finetuning_card(output_dir, plan, kept.approach, run, kept.seconds, metrics, *shown_on_card)
         return metrics | spread | {"interrupted": last.interrupted}
 
@@ -404,6 +396,16 @@ class Finetuning:
         training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
         training.interrupted = interrupt.interrupted
         return True
+
+
+def _examples(run: TaskRun, settings: FinetuneSettings, kept: Training, output_dir: Path) -> list[Example]:
+    """The examples on the card: of the data, unless the settings say that it shall show none of it."""
+    loaded = {"model": kept.model, "tokenizer": run.tokenizer}
+    if not settings.card_examples:
+        return head_examples(output_dir, **loaded)
+    show = tagger_examples if settings.approach == "features" else task_examples
+    shown = next(iter(run.validation.values()), run.train).examples
+    return show(run.task, short_examples(shown), output_dir, **loaded)
 
 
 def _save(
