@@ -133,7 +133,7 @@ def _answered(
     if arguments.predictions:
         source = Source.of(arguments.data[0])
         examples = read_examples(task, source, arguments.skip_empty)
-        found = read_predictions(task, Path(arguments.predictions), examples)
+        found = read_predictions(task, Path(arguments.predictions), examples, source)
         return task, {"": TaskData(examples, {}, source)}, {"": found}, task.measures(found, examples).scores()
     options = arguments.dtype, arguments.engine
     model = load_finetuned_model(task, arguments.checkpoint, arguments.device.state.device, *options)

@@ -104,7 +104,7 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
         predictions: list[Sequence[Any]] = []
         for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):
             if model is None or part is None:
-                predictions.append(read_predictions(task, Path(name), of_file))
+                predictions.append(read_predictions(task, Path(name), of_file, source))
                 continue
             for line in long_text_lines(task, len(labeled), part.cut, part.windowed):
                 logger.warning("%s: %s", name, line)

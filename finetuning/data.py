@@ -318,12 +318,13 @@ def new_name(name: str, others: Collection[str]) -> str:
     return name
 
 
-def read_prediction_rows(path: str | Path, texts: Sequence[str], column: str) -> list[DataRow]:
+def read_prediction_rows(path: str | Path, given: Mapping[str, Sequence[Any]], text_column: str) -> list[DataRow]:
     """Read the predictions for examples, in their order: by the column `index`, from 0, else in file order.
 
-    A column that repeats the examples' `texts` must have them in their order.
+    Of `given`, the values of the examples' columns, a column that the file repeats must be in the same order: the
+    text, and what identifies rows, such as an id.
     """
-    count = len(texts)
+    count = len(given[text_column])
     rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
@@ -337,11 +338,14 @@ def read_prediction_rows(path: str | Path, texts: Sequence[str], column: str) ->
                 raise row.invalid(f"{str(value)[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
             ordered[index] = row
         rows = [ordered[index] for index in range(count)]
-    repeated, expected = ([*map(one_line_text, side)] for side in ([row.get(column, "") for row in rows], texts))
-    places = set(expected)
-    for row, found, text in zip(rows, repeated, expected, strict=True):
-        if found != text and found in places:  # another tool may have changed texts
-            raise row.invalid(f"{found[:40]!r} as {column}; expected the data's order, and {text[:40]!r} here")
+    for column, values in given.items():
+        repeated, expected = ([*map(one_line_text, each)] for each in ([row.get(column, "") for row in rows], values))
+        places = set(expected)
+        is_key = len(places) == count and places == set(repeated)
+        for row, found, value in zip(rows, repeated, expected, strict=True):
+            # Another tool may have changed texts.
+            if found != value and found in places and (is_key or column == text_column):
+                raise row.invalid(f"{found[:40]!r} as {column}; expected the data's order, and {value[:40]!r} here")
     return rows
 
 

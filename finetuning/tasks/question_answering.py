@@ -154,7 +154,7 @@ class AnswerFiles(PredictionFile):
         if task.unanswerable:
             write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
 
-    def read(self, task: Any, path: Path, examples: Examples) -> list[AnswerPrediction]:
+    def read(self, task: Any, path: Path, examples: Examples, rows: Sequence[DataRow]) -> list[AnswerPrediction]:
         """Read SQuAD's `{id: text}`, final answers, with its `null_odds.json` if that is in the same folder."""
         texts = _read_object(path, (str,), "a text")
         odds_file = path.with_name(path.name.replace("predictions", "null_odds"))

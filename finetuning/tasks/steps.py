@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ... import metrics
 from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError, worded
-from ...files.source import Source
+from ...files.source import FileSource, Source
 from ...files.tables import write_separated
 from ...pipelines.batching import run_sorted
 from ..data import (
@@ -281,9 +281,15 @@ def write_predictions(
     task.prediction_file.write(task, predictions, examples, folder, suffix)
 
 
-def read_predictions(task: Task, path: Path, examples: Sequence[Any]) -> list[Any]:
-    """Read a file written by `write_predictions`, or by another tool in the same format."""
-    return task.prediction_file.read(task, path, examples)
+def read_predictions(task: Task, path: Path, examples: Sequence[Any], source: Source | None = None) -> list[Any]:
+    """Read a file written by `write_predictions`, or by another tool in the same format.
+
+    With the file of the examples, columns that both files have show whether the predictions are in the data's order.
+    """
+    can_be_read_again = isinstance(source, FileSource) and Path(source.path).is_file()
+    numbered = {row.number: row for row in rows_of(source, task)} if can_be_read_again else {}
+    rows = [numbered[example.row] for example in examples] if numbered else []
+    return task.prediction_file.read(task, path, examples, rows)
 
 
 def write_errors(task: Task, predictions: Sequence[Any], data: TaskData, path: Path) -> None:

@@ -245,12 +245,13 @@ class ConllFile(PredictionFile):
             lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
         write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
 
-    def read(self, task: Any, path: Path, examples: Examples) -> list[Any]:
+    def read(self, task: Any, path: Path, examples: Examples, rows: Sequence[DataRow]) -> list[Any]:
         """Read CoNLL columns; the last one is the predicted tag."""
-        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_conll(path, is_data=False), start=1)]
-        if len(rows) != len(examples):
-            raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
-        return task.predictions_of(rows, examples)
+        sentences = list(read_conll(path, is_data=False))
+        if len(sentences) != len(examples):
+            raise ValueError(f"{path} has {len(sentences)} sentences; expected {len(examples)}.")
+        found = [DataRow(sentence, str(path), number) for number, sentence in enumerate(sentences, start=1)]
+        return task.predictions_of(found, examples)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from transformers import BertConfig, PreTrainedTokenizerFast
 
 from mybert import MyBertForQuestionAnswering
+from mybert.files.source import Source
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data import DataRow, Labels, TaskData
 from mybert.finetuning.tasks.calibration import calibrated, with_mean_fit
@@ -228,6 +229,26 @@ def test_read_predictions_by_index(tmp_path, task, rows, name, lines, metrics):
         file.write_text("\n".join([header, *(f"{number}{mark}0" for number in numbers)]))
         with pytest.raises(ValueError, match=found):
             read_predictions(TASKS[task], file, examples)
+
+
+def test_read_predictions_in_the_order_of_a_key_that_the_data_has(tmp_path):
+    data, file = tmp_path / "data.csv", tmp_path / "p.csv"
+    data.write_text("id,text,label,kind\nr7,a,x,k\nr5,b,y,l\nr9,c,x,k\n")
+    task, source = TASKS["classification"], Source.of(str(data))
+    examples = read_examples(task, source)
+
+    def read(*lines):
+        file.write_text("\n".join(lines) + "\n")
+        return [item.label for item in read_predictions(task, file, examples, source)]
+
+    assert read("id,prediction", "r7,x", "r5,y", "r9,y") == ["x", "y", "y"]
+    with pytest.raises(ValueError, match="row 1: 'r5' as id; expected the data's order, and 'r7' here"):
+        read("id,prediction", "r5,y", "r7,x", "r9,y")
+    # Neither a key of the data: names of other rows, values of several rows, and what is predicted.
+    assert read("id,prediction", "r5,y", "r7,x", "r8,y") == ["y", "x", "y"]
+    assert read("kind,prediction", "l,y", "k,x", "k,y") == ["y", "x", "y"]
+    assert read("label,prediction", "y,y", "x,x", "x,y") == ["y", "x", "y"]
+    assert read("index,id,prediction", "1,r5,y", "0,r7,x", "2,r9,y") == ["x", "y", "y"]
 
 
 def test_choices_are_written_with_probabilities(tmp_path):
