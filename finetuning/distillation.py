@@ -41,6 +41,7 @@ from .tasks.calibration import fitted_as
 from .tasks.steps import in_order_of, named
 from .tasks.task import Task
 from .training.finetune_settings import (
+    Approach,
     FinetuneSettings,
 )
 from .training.plan import FinetunePlan, plan_finetuning
@@ -309,7 +310,7 @@ class Distillation(Finetuning):
             pad_token_id=run.tokenizer.pad_token_id,
         )
 
-    def start(self, run: TaskRun, plan: FinetunePlan, approach: str, seed: int) -> StartingModel:
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: type[Approach], seed: int) -> StartingModel:
         """The student at the start of training."""
         model, new = starting_model(run, plan, approach, seed, self.new_config(run))
         if self.settings.teacher_embeddings:

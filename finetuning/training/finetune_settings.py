@@ -1,6 +1,7 @@
 """The settings of `mybert finetune`."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -168,8 +169,19 @@ class AnyNetwork:
     )
 
 
+class Approach:
+    """How a network learns from labeled examples."""
+
+    name: ClassVar[str]
+    takes_steps: ClassVar[bool] = True  # whether an optimizer trains it
+    fits_head: ClassVar[bool] = False  # whether the head is then fitted to vectors of texts
+    compared: ClassVar[tuple[type["Approach"], ...]] = ()  # of which cross-validation finds the best
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    rate: ClassVar[tuple[float, str] | None] = None  # the default learning rate, if not the task's, and why
+
+
 @dataclass(frozen=True, kw_only=True)
-class FineTune(AnyNetwork, LayersInTurn):
+class FineTune(Approach, AnyNetwork, LayersInTurn):
     """Train the whole model, or its upper layers."""
 
     name: ClassVar[str] = "finetune"
@@ -187,19 +199,19 @@ class Frozen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOnly(AnyNetwork, Frozen):
+class HeadOnly(Approach, AnyNetwork, Frozen):
     """Train pooler and head."""
 
     name: ClassVar[str] = "finetune"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapter:
+class Adapter(Approach):
     """Train adapters next to frozen weights, and the head; they are merged at the end."""
 
     name: ClassVar[str] = "finetune"
     why: ClassVar[str] = "where only adapters, pooler and head are trained"
-    rate: ClassVar[tuple[float, str]] = 5e-4, "for adapters"
+    rate: ClassVar[tuple[float, str] | None] = (5e-4, "for adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,50 +233,47 @@ class GivenAdapter(Adapter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearProbe:
+class LinearProbe(Approach):
     """Fit a linear head to frozen vectors of texts."""
 
     name: ClassVar[str] = "linear_probe"
+    takes_steps, fits_head = False, True
     why: ClassVar[str] = "which uses a frozen encoder"
     lacks: ClassVar[tuple[str, ...]] = ("dropout", "learning_rate", "num_seeds", "early_stopping_patience")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrastive(Layers):
+class Contrastive(Approach, Layers):
     """Train the encoder until texts with equal labels have similar vectors; then fit a linear head to these."""
 
     name: ClassVar[str] = "contrastive"
+    fits_head = True
     why: ClassVar[str] = "which fits the head after the last step"
-    defaults: ClassVar[dict[str, Any]] = {"num_train_epochs": None}  # by the number of texts
+    defaults: ClassVar[Mapping[str, Any]] = {"num_train_epochs": None}  # by the number of texts
     lacks: ClassVar[tuple[str, ...]] = ("load_best_model_at_end", "early_stopping_patience", "label_smoothing_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagger:
+class Tagger(Approach):
     """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
 
     name: ClassVar[str] = "features"
     why: ClassVar[str] = "which uses a frozen encoder"
-    defaults: ClassVar[dict[str, Any]] = {"num_train_epochs": 20.0}
-    rate: ClassVar[tuple[float, str]] = 1e-3, "for a tagger on features"
+    defaults: ClassVar[Mapping[str, Any]] = {"num_train_epochs": 20.0}
+    rate: ClassVar[tuple[float, str] | None] = (1e-3, "for a tagger on features")
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
     group, decides = Group.FEATURES, True
     features: str = option("concat_last_four", "Features of the tagger; 'all' for every row of Table 7.")
     lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1)
 
 
-FITTED_HEADS = (LinearProbe.name, Contrastive.name)
-"""The approaches that fit the head to vectors of texts, in place of training it."""
-
-
-class Compared(ABC):
-    """Approaches of which cross-validation finds the best."""
+class Compared(Approach, ABC):
+    """The best of several approaches."""
 
     name: ClassVar[str] = "auto"
-    compared: ClassVar[tuple[type, ...]]
 
     @abstractmethod
-    def in_doubt(self, texts_a_class: float) -> str:
+    def in_doubt(self, texts_a_class: float) -> type[Approach]:
         """The approach that is kept if none is clearly better."""
 
 
@@ -272,22 +281,22 @@ class Compared(ABC):
 class Best(LayersInTurn, Compared):
     """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
 
-    compared: ClassVar[tuple[type, ...]] = (Contrastive, FineTune, LinearProbe)
+    compared: ClassVar[tuple[type[Approach], ...]] = (Contrastive, FineTune, LinearProbe)
 
-    def in_doubt(self, texts_a_class: float) -> str:
+    def in_doubt(self, texts_a_class: float) -> type[Approach]:
         """The approach that is kept if none is clearly better."""
-        return Contrastive.name if texts_a_class < _FINE_TUNES_FROM else FineTune.name
+        return Contrastive if texts_a_class < _FINE_TUNES_FROM else FineTune
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestOfHeads(Frozen, Compared):
     """A linear probe, unless cross-validation shows that a fine-tuned head is better."""
 
-    compared: ClassVar[tuple[type, ...]] = (LinearProbe, FineTune)
+    compared: ClassVar[tuple[type[Approach], ...]] = (LinearProbe, FineTune)
 
-    def in_doubt(self, _texts_a_class: float) -> str:
+    def in_doubt(self, _texts_a_class: float) -> type[Approach]:
         """The approach that is kept if none is clearly better."""
-        return LinearProbe.name
+        return LinearProbe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,7 +490,7 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         task = self.resolve_task()
         is_of_classes = task.loss.has_class_weights
-        if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
+        if self.class_weights and (isinstance(self.trained, Tagger) or not (is_of_classes and task.has_classes)):
             raise SettingError(
                 "class_weights",
                 self.class_weights,

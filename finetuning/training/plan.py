@@ -29,8 +29,8 @@ from ..network_settings import NetworkChanges
 from ..tasks.registry import benchmark_files, evaluation_names
 from ..tasks.task import Task
 from .finetune_settings import (
-    FITTED_HEADS,
     SPLITS,
+    Approach,
     Compared,
     Contrastive,
     FinetuneSettings,
@@ -87,19 +87,18 @@ class FinetunePlan:
         """The metric that selects the best model, as evaluations call it."""
         return str(self.value("metric_for_best_model")).removeprefix("eval_")
 
-    def network(self, approach: str) -> NetworkChanges:
+    def network(self, approach: type[Approach]) -> NetworkChanges:
         """How the network differs from the initial model, with an approach."""
         changes = settings_of(NetworkChanges, self.settings) | {"pooling": self.pooling(approach).value}
         return NetworkChanges(**changes)
 
-    def pooling(self, approach: str) -> Decision:
+    def pooling(self, approach: type[Approach]) -> Decision:
         """What a classifier of texts reads, with an approach; None for the model's own."""
         settings = self.settings
         is_open = settings.pooling is None and not settings.keep_model_type and not settings.from_scratch
-        is_fitted = approach in FITTED_HEADS
-        if is_open and self.task.classifies_texts and classifies_mean(settings.model, is_fitted):
+        if is_open and self.task.classifies_texts and classifies_mean(settings.model, approach.fits_head):
             why = f"as the sentence-transformers files of {settings.model} say"
-            why = f"for the approach {approach}" if is_fitted else why
+            why = f"for the approach {approach.name}" if approach.fits_head else why
             return Decision("mean", why)
         return Decision(settings.pooling, "")
 
@@ -111,7 +110,7 @@ class FinetunePlan:
             arguments.eval_strategy = IntervalStrategy.NO
         return arguments
 
-    def log_pooling(self, approach: str) -> None:
+    def log_pooling(self, approach: type[Approach]) -> None:
         """Say what follows from classifying the mean, if that was decided here."""
         if self.pooling(approach).value != self.settings.pooling:
             logger.info(
@@ -124,7 +123,7 @@ class FinetunePlan:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
         settings, training = self.settings, vars(self.training)
         values = training | vars(self.files) | {name: decision.value for name, decision in self.decisions.items()}
-        values |= {"pooling": self.pooling(settings.approach).value, "learning_rate": self.value("learning_rate")}
+        values |= {"pooling": self.pooling(type(settings.trained)).value, "learning_rate": self.value("learning_rate")}
         record = {"command": command} | deciding(settings, values)
         if training["load_best_model_at_end"] or training["lr_scheduler_type"] in SCHEDULED_BY_EVALUATIONS:
             record |= settings_of(EvaluationTimes, self.training)
@@ -165,7 +164,7 @@ def plan_finetuning(
     task = settings.resolve_task() if task is None else task
     files = found_files(settings, task)
     decisions: dict[str, Decision] = {}
-    of_approach: Mapping[str, Any] = getattr(settings.trained, "defaults", {})
+    of_approach = settings.trained.defaults
     defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults, **of_approach}
     for name in _FALLBACKS:
         if getattr(settings, name) is None and defaults[name] is not None:
@@ -205,7 +204,7 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
     if settings.dataset and not settings.folds and settings.metric_for_best_model is None:  # its splits are known now
         names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
-    if settings.learning_rate is None and settings.approach not in FITTED_HEADS and "learning_rate" not in decisions:
+    if settings.learning_rate is None and not settings.trained.fits_head and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
     if isinstance(settings.trained, Compared) and settings.num_train_epochs is None:
         decisions["num_train_epochs"] = _compared_epochs(plan.training, num_examples)
@@ -219,7 +218,7 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
             decisions["learning_rate"] = pairs.learning_rate
     if settings.embedding_learning_rate is None:
         decisions["embedding_learning_rate"] = _embedding_factor(settings, task, num_examples)
-    if (pooling := plan.pooling(settings.approach)).value != settings.pooling:
+    if (pooling := plan.pooling(type(settings.trained))).value != settings.pooling:
         decisions["pooling"] = pooling
     return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
 
@@ -264,7 +263,7 @@ def pair_training(settings: FinetuneSettings, arguments: TrainingArguments, text
 def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     """Number of trainings, and of each the optimizer steps, the epochs and the sequences of a step."""
     settings, training = plan.settings, plan.training
-    if settings.approach == "linear_probe":
+    if not settings.trained.takes_steps:
         return {"trainings": settings.folds + 1 if settings.folds else 1}
     steps = _steps_of_an_epoch(training, sequences)
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
@@ -368,7 +367,7 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = 
 
 def _learning_rate(settings: FinetuneSettings, task: Task) -> Decision:
     of_task = task.defaults.get("learning_rate", _LEARNING_RATE)
-    return Decision(*getattr(settings.trained, "rate", None) or rate_for_size(of_task, settings.model))
+    return Decision(*settings.trained.rate or rate_for_size(of_task, settings.model))
 
 
 def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int) -> Decision:

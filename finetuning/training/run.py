@@ -48,11 +48,10 @@ from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
 from .contrastive import ContrastiveTrainer
 from .finetune_settings import (
-    FITTED_HEADS,
+    Approach,
     Compared,
     Contrastive,
     FinetuneSettings,
-    LinearProbe,
     Tagger,
     TaskTrainingSettings,
 )
@@ -182,7 +181,7 @@ class Finetuning:
         """The numbers that a regression learns."""
         return run.train.inputs["labels"]
 
-    def start(self, run: TaskRun, plan: FinetunePlan, approach: str, seed: int) -> StartingModel:
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: type[Approach], seed: int) -> StartingModel:
         """The model at the start of training."""
         return starting_model(run, plan, approach, seed)
 
@@ -200,7 +199,7 @@ class Finetuning:
         self.check()
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.approach == Tagger.name:
+        if isinstance(settings.trained, Tagger):
             feature_task(task, settings.features, settings.model, settings.lstm_size, "cpu")  # an error if it has none
         run = self.read(task)  # without features of a frozen encoder, which need its weights
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
@@ -229,8 +228,9 @@ class Finetuning:
 
     def empty(self, run: TaskRun, plan: FinetunePlan) -> PreTrainedModel:
         """The model at the start of training, without weights; what `start` rejects by its structure is an error."""
-        compared = [each.name for each in getattr(plan.settings.trained, "compared", ())]
-        models = [empty_model(run, plan, name, self.new_config(run)) for name in compared or [plan.settings.approach]]
+        trained = plan.settings.trained
+        approaches = trained.compared or (type(trained),)
+        models = [empty_model(run, plan, each, self.new_config(run)) for each in approaches]
         return models[0]
 
     @without_loading_bars()
@@ -252,7 +252,7 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if settings.approach != "features" or settings.features != "all":
+            if not isinstance(settings.trained, Tagger) or settings.features != "all":
                 return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
             for name in TABLE_7:
@@ -274,7 +274,7 @@ class Finetuning:
         start: StartingModel | None = None
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.approach == "features":
+        if isinstance(settings.trained, Tagger):
             task = feature_task(task, settings.features, settings.model, settings.lstm_size, str(training.device))
 
         def complete(run: TaskRun) -> FinetunePlan:
@@ -286,17 +286,17 @@ class Finetuning:
             plan = complete(run)
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
-            plan.log_pooling(settings.approach)
+            plan.log_pooling(type(settings.trained))
             if isinstance(settings.trained, Compared):  # of which the others begin later
                 self.empty(run, plan)
-            start = self.start(run, plan, settings.approach, settings.seed)
+            start = self.start(run, plan, type(settings.trained), settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read, decisions=plan.decisions)
             return run
 
         run = prepare_once(training.should_save, prepare)
         self.plan = complete(run)
-        return run, start or self.start(run, self.plan, settings.approach, settings.seed)
+        return run, start or self.start(run, self.plan, type(settings.trained), settings.seed)
 
     def result_settings(self, plan: FinetunePlan) -> dict[str, Any]:
         """The settings that determine the run's result."""
@@ -357,7 +357,7 @@ class Finetuning:
         setattr(model.config, TASK_RECORD, task_record(settings.task, run.task))
         if len(new) < len(list(model.parameters())):
             logger.info("Weights from %s; new ones: %s.", settings.model, ", ".join(new) or "none")
-        is_fitted = training.approach in FITTED_HEADS
+        is_fitted = training.approach.fits_head
         interrupt = StopOnInterrupt(settings.overwrite)
         callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
         if (settings.train_head_first or settings.gradual_unfreezing) and not is_fitted:
@@ -371,10 +371,10 @@ class Finetuning:
             checkpoint = last_complete_checkpoint(output_dir)
         if settings.early_stopping_patience:
             callbacks.append(EarlyStoppingCallback(settings.early_stopping_patience))
-        make = ContrastiveTrainer if training.approach == Contrastive.name else self.trainer
+        make = ContrastiveTrainer if issubclass(training.approach, Contrastive) else self.trainer
         trainer = make(run, plan, arguments, model=model, callbacks=callbacks)
         trained_for = None
-        if training.approach != LinearProbe.name:
+        if training.approach.takes_steps:
             trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return False
@@ -403,7 +403,7 @@ def _examples(run: TaskRun, settings: FinetuneSettings, kept: Training, output_d
     loaded = {"model": kept.model, "tokenizer": run.tokenizer}
     if not settings.card_examples:
         return head_examples(output_dir, **loaded)
-    show = tagger_examples if settings.approach == "features" else task_examples
+    show = tagger_examples if isinstance(settings.trained, Tagger) else task_examples
     shown = next(iter(run.validation.values()), run.train).examples
     return show(run.task, short_examples(shown), output_dir, **loaded)
 

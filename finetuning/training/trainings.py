@@ -22,7 +22,7 @@ from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.calibration import calibrator_of, with_mean_fit
 from ..tasks.registry import read_task_record
 from ..tasks.steps import write_predictions
-from .finetune_settings import FinetuneSettings
+from .finetune_settings import Approach, FineTune, FinetuneSettings
 from .measurement import FOLD_OUTPUTS, METRICS, log_and_write_reports
 from .parameters import ADAPTER_FOLDER
 from .plan import FinetunePlan
@@ -44,7 +44,7 @@ class Training:
     folder: Path  # of its files until the run is over
     seed: int
     run: Callable[[], TaskRun]  # returns task and data when it begins
-    approach: Any = "finetune"  # see `FrozenFeatures`
+    approach: type[Approach] = FineTune
     is_fold: bool = False  # whether it only measures; its model is then not kept
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None  # training time, if known
@@ -63,9 +63,9 @@ class Training:
 
 def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
-    seed, approach = settings.seed, settings.approach
+    seed, approach = settings.seed, type(settings.trained)
     if settings.folds:
-        compared = {f"{each.name.replace('_', ' ')} ": each.name for each in getattr(settings.trained, "compared", ())}
+        compared = {f"{each.name.replace('_', ' ')} ": each for each in settings.trained.compared}
         folds = [
             Training(
                 name=f"{start}fold {number + 1}",
@@ -87,26 +87,28 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 
 
 def better_approach(
-    folds: Sequence[Training], plan: FinetunePlan, in_doubt: str
+    folds: Sequence[Training], plan: FinetunePlan, in_doubt: type[Approach]
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach that is kept; mean and standard error of each approach, which are logged.
 
     `in_doubt` is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
     """
     metric = plan.metric
-    parts: dict[str, list[Training]] = {}
+    parts: dict[type[Approach], list[Training]] = {}
     for fold in folds:
         parts.setdefault(fold.approach, []).append(fold)
-    scores = {name: np.array([fold.metrics[metric] for fold in part]) for name, part in parts.items()}
-    means = {name: _mean_and_error(values) for name, values in scores.items()}
+    scores = {each: np.array([fold.metrics[metric] for fold in part]) for each, part in parts.items()}
+    means = {each.name: _mean_and_error(values) for each, values in scores.items()}
     sign = 1 if plan.training.greater_is_better else -1
-    gains = {name: _mean_and_error(sign * (scores[name] - scores[in_doubt])) for name in scores}  # in equal folds
+    gains = {each: _mean_and_error(sign * (scores[each] - scores[in_doubt])) for each in scores}  # in equal folds
     kept = max(
-        (name for name, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=in_doubt
+        (each for each, (gain, error) in gains.items() if gain > 2 * error), key=gains.__getitem__, default=in_doubt
     )
     lines = [f"  {name:<12}  {mean:.4g} ± {error:.2g}" for name, (mean, error) in means.items()]
-    why = "others are not better by two standard errors" if kept == in_doubt else "better by two standard errors"
-    logger.info("%s by approach, mean and standard error:\n%s\n  kept: %s, %s", metric, "\n".join(lines), kept, why)
+    why = "others are not better by two standard errors" if kept is in_doubt else "better by two standard errors"
+    logger.info(
+        "%s by approach, mean and standard error:\n%s\n  kept: %s, %s", metric, "\n".join(lines), kept.name, why
+    )
     return parts[kept], {name: {metric: mean, "standard error": error} for name, (mean, error) in means.items()}
 
 

@@ -18,11 +18,13 @@ from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
-from mybert.finetuning.training.finetune_settings import Best, BestOfHeads
+from mybert.finetuning.training.finetune_settings import Best, BestOfHeads, Contrastive, FineTune, LinearProbe
 from mybert.finetuning.training.plan import completed
 from mybert.finetuning.training.trainings import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
+
+APPROACHES = {each.name: each for each in Best.compared}
 
 
 @pytest.fixture
@@ -183,12 +185,12 @@ def test_auto_keeps_the_first_approach_if_no_other_is_better_and_says_all_scores
 def test_another_approach_is_kept_only_if_it_is_better_by_two_errors(short_run, rows, metric, scores, kept):
     arguments = short_run(train_file=rows, approach="auto", folds=2, metric_for_best_model=metric)
     folds = [
-        Training(f"{name} fold {number}", Path(), 1, lambda: None, name, True, {metric: value})
+        Training(f"{name} fold {number}", Path(), 1, lambda: None, APPROACHES[name], True, {metric: value})
         for name, values in scores.items()
         for number, value in enumerate(values)
     ]
-    chosen, table = better_approach(folds, plan_finetuning(arguments), "contrastive")
-    assert chosen == [fold for fold in folds if fold.approach == kept]
+    chosen, table = better_approach(folds, plan_finetuning(arguments), Contrastive)
+    assert chosen == [fold for fold in folds if fold.approach is APPROACHES[kept]]
     mean, error = np.mean(scores["finetune"]), abs(np.subtract(*scores["finetune"])) / 2
     assert table["finetune"] == {metric: pytest.approx(mean), "standard error": pytest.approx(error)}
 
@@ -214,8 +216,8 @@ def test_fine_tuning_that_is_compared_has_more_epochs_on_few_texts(short_run, ro
 
 
 def test_in_doubt_few_labels_train_by_contrast_and_more_finetune():
-    assert [Best().in_doubt(number) for number in (1, 99.5, 100)] == ["contrastive", "contrastive", "finetune"]
-    assert BestOfHeads().in_doubt(1000) == "linear_probe"
+    assert [Best().in_doubt(number) for number in (1, 99.5, 100)] == [Contrastive, Contrastive, FineTune]
+    assert BestOfHeads().in_doubt(1000) is LinearProbe
 
 
 def test_a_run_on_few_labels_offers_other_approaches(tune, rows, tmp_path, caplog):
