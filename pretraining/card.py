@@ -113,7 +113,7 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
         "batch size": course(map(plan.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
         "fraction of predicted tokens": str(
-            settings.ltr_probability if settings.objective == "ltr" else settings.mlm_probability
+            settings.ltr_probability if OBJECTIVES[settings.objective].is_causal else settings.mlm_probability
         ),
     }
     if optimizer == "muon":

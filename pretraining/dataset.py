@@ -254,16 +254,14 @@ class PretrainingDataset(Dataset):
         self.settings = ExampleSettings(**settings)
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
-        if self.settings.objective == "mlm+nsp" and len(documents) < 2:
-            raise SettingError.worded(
-                "{} holds {} document(s) to train on; next sentence prediction draws random sentences from "
-                "another document and needs at least 2: put a blank line between documents, or use "
-                "{objective='mlm'}.",
-                store.path,
-                len(documents),
-            )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")
+        if len(documents) < OBJECTIVES[self.settings.objective].documents:
+            raise SettingError.worded(
+                "{} holds one document to train on; next sentence prediction draws random sentences from another "
+                "document: put a blank line between documents, or use {objective='mlm'}.",
+                store.path,
+            )
         self.has_pairs = self.settings.has_pairs
         self.store = store
         self.documents = documents

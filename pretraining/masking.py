@@ -10,7 +10,7 @@ import torch
 from ..modeling_mybert import IGNORE_INDEX, flat_indices
 from ..tokenization import MyBertTokenizer
 from .dataset import example_generator
-from .settings import MaskingRates, Objective
+from .settings import OBJECTIVES, MaskingRates, Objective
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)
@@ -198,7 +198,7 @@ class PretrainingCollator:
         ends = np.cumsum(example.get("sequence_lengths", [len(input_ids)]))
         epoch, index = example["example"]
         generator = example_generator(self.seed, epoch, index, purpose=1)
-        if self.objective == "ltr":
+        if OBJECTIVES[self.objective].is_causal:
             labels = np.append(input_ids[1:], IGNORE_INDEX)
             labels[ends - 1] = IGNORE_INDEX
             if self.rates.ltr_probability < 1:

@@ -15,7 +15,7 @@ from ..modeling_mybert import MyBertConfig
 from ..runs import TICKS, decided_by_machine, started_on_cpus, training_arguments
 from ..runs.model_sizes import fields_of_size
 from .pretrain_settings import PretrainSettings
-from .settings import ExampleSettings, Objective
+from .settings import OBJECTIVES, ExampleSettings, Objective
 
 
 def PretrainingArguments(**given: Any) -> PretrainSettings:  # noqa: N802  # a class in earlier versions
@@ -227,6 +227,6 @@ def model_config(plan: PretrainPlan, vocab_size: int, pad_token_id: int | None =
             )
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
-    config.is_decoder = settings.objective == "ltr"
+    config.is_decoder = OBJECTIVES[settings.objective].is_causal
     config.check()
     return config

@@ -206,7 +206,7 @@ def _tokenizer(
 
 
 def _split(count: int, settings: PretrainSettings) -> tuple[np.ndarray, np.ndarray]:
-    needed = 2 if settings.objective == "mlm+nsp" else 1
+    needed = OBJECTIVES[settings.objective].documents
     if count < needed:
         raise SettingError.worded(
             "{}: only one document; next sentence prediction draws random sentences from another document. "
@@ -312,7 +312,8 @@ def run_pretraining(plan: PretrainPlan) -> dict[str, Any]:
         checkpoint = Checkpoint(folder.path)
         # the card of a finished run may have been edited
         if training.should_save and (state["steps"] or not (folder.path / "README.md").is_file()):
-            tasks = () if settings.objective == "ltr" else ("fill-mask",)  # the former's model never saw [MASK]
+            is_causal = OBJECTIVES[settings.objective].is_causal  # its model never saw [MASK]
+            tasks = () if is_causal else ("fill-mask",)
             if tasks and settings.card_examples:
                 shown = run.validation if len(run.validation) else run.training
                 examples = fill_mask_examples(checkpoint, run.tokenizer, run.store, shown)
@@ -403,7 +404,7 @@ def _last_logged(history: list[dict[str, float]], name: str) -> dict[str, float]
 
 
 def _description(phase: Phase, plan: PretrainPlan) -> str:
-    how = "left to right, " if phase.objective == "ltr" else ""
+    how = "left to right, " if OBJECTIVES[phase.objective].is_causal else ""
     until = f"step {phase.last_step}"
     if phase.last_step and plan.settings.max_hours is not None:
         until = f"{100 * phase.last_step / plan.max_steps:.3g} % of the time"
@@ -465,7 +466,7 @@ def _trainer(
         data_collator=collator,
         # At the paper's rates, whatever those of the training, so that runs are comparable.
         eval_collator=make_collator(objective=settings.objective),
-        is_causal=phase.objective == "ltr",
+        is_causal=OBJECTIVES[phase.objective].is_causal,
         budget=budget,
         optimization=settings.optimization,
         processing_class=run.tokenizer,

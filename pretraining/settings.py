@@ -21,14 +21,20 @@ class _Objective(NamedTuple):
     predicted: str  # with the names in the log
     described: str  # on the card
     label: str = ""  # name of a pair's label in exported examples
+    documents: int = 1  # that an example needs
+    is_causal: bool = False  # whether each token is predicted from those before it, and nothing is masked
 
 
 OBJECTIVES: dict[Objective, _Objective] = {
     "mlm+nsp": _Objective(
-        2, "masked words (mlm) and next sentences (nsp)", "masked LM and next sentence prediction", "is_random_next"
+        2,
+        "masked words (mlm) and next sentences (nsp)",
+        "masked LM and next sentence prediction",
+        "is_random_next",
+        documents=2,
     ),
     "mlm": _Objective(1, "masked words (mlm)", "masked LM"),
-    "ltr": _Objective(1, "the next word (mlm)", "left-to-right LM (causal attention)"),
+    "ltr": _Objective(1, "the next word (mlm)", "left-to-right LM (causal attention)", is_causal=True),
     "mlm+sop": _Objective(
         2,
         "masked words (mlm) and the order of two segments (nsp)",
