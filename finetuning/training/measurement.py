@@ -41,25 +41,14 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         labeled = {name: data for name, data in parts.items() if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS)}
         raw = {name: run.task.predict(outputs[name], data, run.labels) for name, data in labeled.items()}
         if split == "eval" and parts:
-            key = f"eval_{trainer.plan.metric}"
-            values = [entry[key] for entry in trainer.state.log_history if key in entry]
-            if values and not any(values) and trainer.args.greater_is_better:
-                logger.warning(
-                    "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
-                    "--learning_rate.",
-                    trainer.plan.metric,
-                )
+            _warn_if_always_0(trainer)
             name, data = next(iter(parts.items()))
             # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
             trainer.run = replace(run, task=calibrated(run.task, raw[name], data.examples))
             if saves:
                 write_task_record(output_dir, task_record(trainer.plan.settings.task, trainer.run.task))
                 if trainer.plan.settings.folds:
-                    arrays = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
-                    with written_beside(output_dir / FOLD_OUTPUTS) as path:
-                        save_file(
-                            {str(place): np.ascontiguousarray(array) for place, array in enumerate(arrays)}, path
-                        )
+                    _write_outputs(outputs[name], output_dir / FOLD_OUTPUTS)
         task = trainer.run.task
         predictions = {
             name: raw[name] if name in raw and task == run.task else task.predict(outputs[name], data, run.labels)
@@ -82,6 +71,25 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
+
+
+def _warn_if_always_0(trainer: TaskTrainer) -> None:
+    """Warn of a model whose main metric is 0 in every evaluation."""
+    key = f"eval_{trainer.plan.metric}"
+    values = [entry[key] for entry in trainer.state.log_history if key in entry]
+    if values and not any(values) and trainer.args.greater_is_better:
+        logger.warning(
+            "%s is 0 in every evaluation: the model has not learned the task; train longer, or with a higher "
+            "--learning_rate.",
+            trainer.plan.metric,
+        )
+
+
+def _write_outputs(outputs: Any, file: Path) -> None:
+    """Write a model's outputs for a fold, from which predictions are made once all folds are known."""
+    arrays = outputs if isinstance(outputs, tuple) else (outputs,)
+    with written_beside(file) as path:
+        save_file({str(place): np.ascontiguousarray(array) for place, array in enumerate(arrays)}, path)
 
 
 def log_and_write_reports(
