@@ -310,7 +310,7 @@ class Distillation(Finetuning):
             pad_token_id=run.tokenizer.pad_token_id,
         )
 
-    def start(self, run: TaskRun, plan: FinetunePlan, approach: type[Approach], seed: int) -> StartingModel:
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: Approach, seed: int) -> StartingModel:
         """The student at the start of training."""
         model, new = starting_model(run, plan, approach, seed, self.new_config(run))
         if self.settings.teacher_embeddings:

@@ -118,13 +118,14 @@ def token_store_built(
     kept = _corpus_filter(store, store.filter, tokenizer) if store.filter else None
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
-    fingerprint, filters = tokenizer_fingerprint(tokenizer), _recorded_filters(store)
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    filters = _recorded_filters(store) if store.filter else {}
     folder = path.with_name(f".{path.name}{PARTIAL}")  # it stays until everything is done
     may_exist = overwrite or store.append or folder.is_dir()
     check_output_files([path], may_exist)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with reserved(path, overwrite=may_exist) as output:
-        texts = _texts_of(path, store.append, fingerprint, filters)
+        texts = _texts_of(path, store.append, fingerprint, filters) if path.exists() else {}
         lines = _counted(lines, "Tokenizing", show_progress)
         lines = lines if kept is None else kept.lines(lines)
         if store.num_shards > 1 and store.shard_by == "documents":
@@ -168,9 +169,7 @@ def token_store_built(
 
 
 def _recorded_filters(store: StoreSettings) -> dict[str, Any]:
-    """What a store records of its filters, in an order of its own; empty without filters."""
-    if not store.filter:
-        return {}
+    """What a store records of its filters, in an order of its own."""
     return settings_of(FilterSettings, store.filters) | {
         "scripts": canonical_names(store.scripts),
         "filter": [reason for reason in REASONS if reason in store.filter],
@@ -179,8 +178,6 @@ def _recorded_filters(store: StoreSettings) -> dict[str, Any]:
 
 def _texts_of(path: Path, is_to_grow: bool, fingerprint: str, filters: dict[str, Any]) -> dict[str, Any]:
     """Digests of the texts that a store holds, by what they were read for; an error if it must not be changed."""
-    if not path.exists():
-        return {}
     metadata = store_metadata(path)
     if metadata.get("format") != FORMAT:
         raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
@@ -203,7 +200,7 @@ def _tokenized(
     try:
         folder.mkdir(exist_ok=True)
         text = new_digest()
-        processes, chunks = fitting_processes(_digested(_chunks(lines), text), num_processes)
+        processes, chunks = fitting_processes(_chunks(lines, text), num_processes)
         with map_in_processes(encoder, processes) as encoded:
             return list(encoded(chunks)), text.hexdigest()
     except BaseException as error:
@@ -327,22 +324,18 @@ def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterato
         document += not line
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(lines: Iterable[str], digest: Any) -> Iterator[list[str]]:
+    """Yield lines in chunks, and add each line to the digest of the text."""
     chunk: list[str] = []
     size = 0
     for line in lines:
+        digest.update(f"{line}\n".encode("utf-8", "surrogatepass"))
         chunk.append(line)
         size += len(line) + 1
         if size >= _CHUNK_CHARACTERS:
             yield chunk
             chunk, size = [], 0
     if chunk:
-        yield chunk
-
-
-def _digested(chunks: Iterable[list[str]], digest: Any) -> Iterator[list[str]]:
-    for chunk in chunks:
-        digest.update("\n".join((*chunk, "")).encode("utf-8", "surrogatepass"))
         yield chunk
 
 

@@ -28,7 +28,7 @@ from ...metrics.reports import shortened
 from ...runs import OPTIMIZERS
 from ..tasks.steps import PLACE_COLUMNS
 from ..tasks.task import Task
-from .finetune_settings import Approach, Contrastive
+from .finetune_settings import CONTRASTIVE, Approach
 from .plan import FinetunePlan, pair_training
 from .preparation import TaskRun
 
@@ -61,7 +61,7 @@ def task_examples(
 def write_finetuning_card(
     output_dir: Path,
     plan: FinetunePlan,
-    approach: type[Approach],
+    approach: Approach,
     run: TaskRun,
     seconds: float | None,
     metrics: Mapping[str, float],
@@ -184,7 +184,7 @@ def _data_of(path: Path) -> str:
 
 
 def _hyperparameters(
-    plan: FinetunePlan, approach: type[Approach], task: Task, further: Mapping[str, Any], texts: int
+    plan: FinetunePlan, approach: Approach, task: Task, further: Mapping[str, Any], texts: int
 ) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
     settings, pooling = plan.settings, plan.pooling(approach).value
@@ -198,7 +198,7 @@ def _hyperparameters(
     duration = {"steps": settings.max_steps} if settings.max_steps > 0 else {"epochs": plan.value("num_train_epochs")}
     batch = plan.training.train_batch_size
     rate, why = plan.value("learning_rate"), plan.reason("learning_rate")
-    if issubclass(approach, Contrastive):
+    if approach is CONTRASTIVE:
         steps, (batch, _), (rate, why) = pair_training(settings, plan.training, texts)
         duration = {
             "approach": "contrastive: pairs of texts, then a linear head on their vectors",

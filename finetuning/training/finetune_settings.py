@@ -1,6 +1,5 @@
 """The settings of `mybert finetune`."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -18,9 +17,36 @@ _DONE_ANYWAY = "mybert finetune evaluates and predicts all data that it is given
 _PART = Range("a fraction in (0, 1), or 0 for none", 0, 1, (1,))
 _SEVERAL = Range("at least 2, or 0 for none", 0, excluded=(1,))
 _FOLDS = 4  # of an automatic choice, by default
-_FINE_TUNES_FROM = 100  # texts a class: benchmarks/results/few_labels_2core-amd-epyc_2026-11-28.md
+_MANY_TEXTS = 100  # of a class: benchmarks/results/few_labels_2core-amd-epyc_2026-11-28.md
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", -1)
 _EXPECTED_TEXTS = "expected a task that classifies texts: classification, multilabel, regression, or one of GLUE's"
+
+
+@dataclass(frozen=True, eq=False)
+class Approach:
+    """How a network learns from labeled examples."""
+
+    name: str
+    takes_steps: bool = True  # whether an optimizer trains it
+    fits_head: bool = False  # whether the head is then fitted to vectors of texts
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    rate: tuple[float, str] | None = None  # the default learning rate, if not the task's, and why
+    compared: tuple["Approach", ...] = ()  # of which cross-validation finds the best
+    with_many_texts: "Approach | None" = None  # see `in_doubt`
+
+    def in_doubt(self, texts_a_class: float) -> "Approach":
+        """Of those that are compared, the one that is kept if none is clearly better."""
+        has_many = texts_a_class >= _MANY_TEXTS
+        return self.with_many_texts if self.with_many_texts and has_many else self.compared[0]
+
+
+FINETUNING = Approach("finetune")
+ADAPTERS = Approach("finetune", rate=(5e-4, "for adapters"))
+LINEAR_PROBE = Approach("linear_probe", takes_steps=False, fits_head=True)
+CONTRASTIVE = Approach("contrastive", fits_head=True, defaults={"num_train_epochs": None})  # by the number of texts
+FEATURES = Approach("features", defaults={"num_train_epochs": 20.0}, rate=(1e-3, "for a tagger on features"))
+BEST = Approach("auto", compared=(CONTRASTIVE, FINETUNING, LINEAR_PROBE), with_many_texts=FINETUNING)
+BEST_HEAD = Approach("auto", compared=(LINEAR_PROBE, FINETUNING))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,22 +195,12 @@ class AnyNetwork:
     )
 
 
-class Approach:
-    """How a network learns from labeled examples."""
-
-    name: ClassVar[str]
-    takes_steps: ClassVar[bool] = True  # whether an optimizer trains it
-    fits_head: ClassVar[bool] = False  # whether the head is then fitted to vectors of texts
-    compared: ClassVar[tuple[type["Approach"], ...]] = ()  # of which cross-validation finds the best
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    rate: ClassVar[tuple[float, str] | None] = None  # the default learning rate, if not the task's, and why
-
-
 @dataclass(frozen=True, kw_only=True)
-class FineTune(Approach, AnyNetwork, LayersInTurn):
+class FineTune(AnyNetwork, LayersInTurn):
     """Train the whole model, or its upper layers."""
 
-    name: ClassVar[str] = "finetune"
+    how: ClassVar[Approach] = FINETUNING
+    name: ClassVar[str] = FINETUNING.name
     group, decides = Group.PARTS, True
     reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
 
@@ -199,19 +215,20 @@ class Frozen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadOnly(Approach, AnyNetwork, Frozen):
+class HeadOnly(AnyNetwork, Frozen):
     """Train pooler and head."""
 
-    name: ClassVar[str] = "finetune"
+    how: ClassVar[Approach] = FINETUNING
+    name: ClassVar[str] = FINETUNING.name
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adapter(Approach):
+class Adapter:
     """Train adapters next to frozen weights, and the head; they are merged at the end."""
 
-    name: ClassVar[str] = "finetune"
+    how: ClassVar[Approach] = ADAPTERS
+    name: ClassVar[str] = ADAPTERS.name
     why: ClassVar[str] = "where only adapters, pooler and head are trained"
-    rate: ClassVar[tuple[float, str] | None] = (5e-4, "for adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,70 +250,52 @@ class GivenAdapter(Adapter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearProbe(Approach):
+class LinearProbe:
     """Fit a linear head to frozen vectors of texts."""
 
-    name: ClassVar[str] = "linear_probe"
-    takes_steps, fits_head = False, True
+    how: ClassVar[Approach] = LINEAR_PROBE
+    name: ClassVar[str] = LINEAR_PROBE.name
     why: ClassVar[str] = "which uses a frozen encoder"
     lacks: ClassVar[tuple[str, ...]] = ("dropout", "learning_rate", "num_seeds", "early_stopping_patience")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrastive(Approach, Layers):
+class Contrastive(Layers):
     """Train the encoder until texts with equal labels have similar vectors; then fit a linear head to these."""
 
-    name: ClassVar[str] = "contrastive"
-    fits_head = True
+    how: ClassVar[Approach] = CONTRASTIVE
+    name: ClassVar[str] = CONTRASTIVE.name
     why: ClassVar[str] = "which fits the head after the last step"
-    defaults: ClassVar[Mapping[str, Any]] = {"num_train_epochs": None}  # by the number of texts
     lacks: ClassVar[tuple[str, ...]] = ("load_best_model_at_end", "early_stopping_patience", "label_smoothing_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tagger(Approach):
+class Tagger:
     """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
 
-    name: ClassVar[str] = "features"
+    how: ClassVar[Approach] = FEATURES
+    name: ClassVar[str] = FEATURES.name
     why: ClassVar[str] = "which uses a frozen encoder"
-    defaults: ClassVar[Mapping[str, Any]] = {"num_train_epochs": 20.0}
-    rate: ClassVar[tuple[float, str] | None] = (1e-3, "for a tagger on features")
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
     group, decides = Group.FEATURES, True
     features: str = option("concat_last_four", "Features of the tagger; 'all' for every row of Table 7.")
     lstm_size: int = option(768, "Units of the tagger's LSTMs in each direction.", AT_LEAST_1)
 
 
-class Compared(Approach, ABC):
-    """The best of several approaches."""
-
-    name: ClassVar[str] = "auto"
-
-    @abstractmethod
-    def in_doubt(self, texts_a_class: float) -> type[Approach]:
-        """The approach that is kept if none is clearly better."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Best(LayersInTurn, Compared):
+class Best(LayersInTurn):
     """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
 
-    compared: ClassVar[tuple[type[Approach], ...]] = (Contrastive, FineTune, LinearProbe)
-
-    def in_doubt(self, texts_a_class: float) -> type[Approach]:
-        """The approach that is kept if none is clearly better."""
-        return Contrastive if texts_a_class < _FINE_TUNES_FROM else FineTune
+    how: ClassVar[Approach] = BEST
+    name: ClassVar[str] = BEST.name
 
 
 @dataclass(frozen=True, kw_only=True)
-class BestOfHeads(Frozen, Compared):
+class BestHead(Frozen):
     """A linear probe, unless cross-validation shows that a fine-tuned head is better."""
 
-    compared: ClassVar[tuple[type[Approach], ...]] = (LinearProbe, FineTune)
-
-    def in_doubt(self, _texts_a_class: float) -> type[Approach]:
-        """The approach that is kept if none is clearly better."""
-        return LinearProbe
+    how: ClassVar[Approach] = BEST_HEAD
+    name: ClassVar[str] = BEST_HEAD.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -432,18 +431,16 @@ class FinetuneSettings(TaskTrainingSettings):
         reads="model",
     )
     source: Files | OnHub | ClassNames = choice(Files)  # type: ignore[assignment]  # further ones
-    trained: FineTune | HeadOnly | Lora | GivenAdapter | LinearProbe | Contrastive | Tagger | Best | BestOfHeads = (
-        choice(
-            FineTune,
-            "approach",
-            "finetune",
-            "'finetune' trains the whole model; for few labels, 'linear_probe' fits a linear head to frozen vectors "
-            "of texts, 'contrastive' first trains these vectors on pairs of equal and unequal labels, and 'auto' "
-            "compares the three by cross-validation; 'features' trains a BiLSTM tagger on frozen features "
-            "(paper, section 5.3).",
-            group=Group.FEATURES,
-            decides=True,
-        )
+    trained: FineTune | HeadOnly | Lora | GivenAdapter | LinearProbe | Contrastive | Tagger | Best | BestHead = choice(
+        FineTune,
+        "approach",
+        "finetune",
+        "'finetune' trains the whole model; for few labels, 'linear_probe' fits a linear head to frozen vectors "
+        "of texts, 'contrastive' first trains these vectors on pairs of equal and unequal labels, and 'auto' "
+        "compares the three by cross-validation; 'features' trains a BiLSTM tagger on frozen features "
+        "(paper, section 5.3).",
+        group=Group.FEATURES,
+        decides=True,
     )
     samples: LabeledSamples = field(default_factory=LabeledSamples)
 
@@ -457,10 +454,10 @@ class FinetuneSettings(TaskTrainingSettings):
         """Values by option; some approaches have own defaults."""
         given = super().read(given)
         held_out = given.get("validation_file") or given.get("validation_split")
-        if given.get("approach") == Compared.name and not held_out:
+        if given.get("approach") == BEST.name and not held_out:
             given["folds"] = given.get("folds") or _FOLDS
         if given.get("class_names"):  # fine-tuning on so few texts learns nothing
-            given["approach"] = given.get("approach") or LinearProbe.name
+            given["approach"] = given.get("approach") or LINEAR_PROBE.name
             given["class_names"] = [str(name) for name in given["class_names"]]
         return given
 
@@ -490,7 +487,7 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         task = self.resolve_task()
         is_of_classes = task.loss.has_class_weights
-        if self.class_weights and (isinstance(self.trained, Tagger) or not (is_of_classes and task.has_classes)):
+        if self.class_weights and (self.trained.how is FEATURES or not (is_of_classes and task.has_classes)):
             raise SettingError(
                 "class_weights",
                 self.class_weights,
@@ -498,13 +495,13 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         if self.class_names:
             self._check_class_names(task)
-        compares_or_fits = isinstance(self.trained, LinearProbe | Contrastive | Compared)
-        for name, is_of_texts in (("pooling", self.pooling), ("approach", compares_or_fits)):
+        how = self.trained.how
+        for name, is_of_texts in (("pooling", self.pooling), ("approach", how.fits_head or how.compared)):
             if is_of_texts and not task.classifies_texts:
                 raise SettingError.worded(
                     "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
                 )
-        if isinstance(self.trained, Compared) and not self.folds:
+        if how.compared and not self.folds:
             raise SettingError.worded(
                 "{approach} is 'auto' with validation data; it compares by {folds} of the training data, so leave the "
                 "validation data out."

@@ -29,7 +29,7 @@ from ..tasks.data_report import check_classes
 from ..tasks.feature_tagging import feature_task, new_tagger
 from ..tasks.steps import in_order_of, initial_config, load_task_model, read_task_rows
 from ..tasks.task import Task
-from .finetune_settings import Approach, Contrastive, Tagger
+from .finetune_settings import CONTRASTIVE, FEATURES, Approach
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .plan import FinetunePlan, sources
 
@@ -220,14 +220,14 @@ def check_batches(run: TaskRun, plan: FinetunePlan) -> None:
 def starting_model(
     run: TaskRun,
     plan: FinetunePlan,
-    approach: type[Approach],
+    approach: Approach,
     seed: int,
     config: PreTrainedConfig | None = None,
 ) -> StartingModel:
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     settings = plan.settings
     set_seed(seed)
-    if issubclass(approach, Tagger):
+    if approach is FEATURES:
         model, new = new_tagger(run.task, run.labels)
     else:
         model, new = load_task_model(run.task, settings.model, run.labels, plan.network(approach), config)
@@ -237,14 +237,14 @@ def starting_model(
 
 
 def empty_model(
-    run: TaskRun, plan: FinetunePlan, approach: type[Approach], config: PreTrainedConfig | None = None
+    run: TaskRun, plan: FinetunePlan, approach: Approach, config: PreTrainedConfig | None = None
 ) -> PreTrainedModel:
     """The initial model of an approach without weights and adapters, if `starting_model` can make it."""
     task, settings, name = run.task, plan.settings, plan.settings.model
     before = Checkpoint(name).config
     model: PreTrainedModel
     with torch.device("meta"):
-        if issubclass(approach, Tagger):
+        if approach is FEATURES:
             check_max_length(task.max_length, name, before)
             model, _ = new_tagger(feature_task(task, settings.features, name, settings.lstm_size, "cpu"), run.labels)
         else:
@@ -254,12 +254,12 @@ def empty_model(
     return model
 
 
-def _with_trained_parts(model: PreTrainedModel, plan: FinetunePlan, approach: type[Approach]) -> PreTrainedModel:
+def _with_trained_parts(model: PreTrainedModel, plan: FinetunePlan, approach: Approach) -> PreTrainedModel:
     """A model with the layers reinitialized or frozen, or the adapter added, that the settings name."""
     settings = plan.settings
     adapter = read_adapter_config(settings.peft_config) if settings.has_adapter else None
     fresh, frozen = settings.reinitialize_layers, settings.freeze_layers
-    if issubclass(approach, Contrastive) and frozen >= len(encoder_layers(model)):
+    if approach is CONTRASTIVE and frozen >= len(encoder_layers(model)):
         raise SettingError.worded(
             "{freeze_layers} is {} with {approach} {!r}, so nothing is trained; expected less than {}, or {approach} "
             "'linear_probe'.",

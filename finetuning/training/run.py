@@ -48,11 +48,11 @@ from ..tasks.task import Task
 from .card import short_examples, task_examples, trainings_table, write_finetuning_card
 from .contrastive import ContrastiveTrainer
 from .finetune_settings import (
+    CONTRASTIVE,
+    FEATURES,
+    FINETUNING,
     Approach,
-    Compared,
-    Contrastive,
     FinetuneSettings,
-    Tagger,
     TaskTrainingSettings,
 )
 from .measurement import FOLD_OUTPUTS, METRICS, measure_run
@@ -154,7 +154,7 @@ class Finetuning:
     def offers_linear_probe(self) -> bool:
         """Whether the command could fit a linear probe instead."""
         settings = self.plan.settings
-        return settings.approach == "finetune" and not settings.from_scratch and self.plan.task.classifies_texts
+        return settings.approach == FINETUNING.name and not settings.from_scratch and self.plan.task.classifies_texts
 
     def check(self) -> None:
         """Reject models that do not exist, before data is read."""
@@ -181,7 +181,7 @@ class Finetuning:
         """The numbers that a regression learns."""
         return run.train.inputs["labels"]
 
-    def start(self, run: TaskRun, plan: FinetunePlan, approach: type[Approach], seed: int) -> StartingModel:
+    def start(self, run: TaskRun, plan: FinetunePlan, approach: Approach, seed: int) -> StartingModel:
         """The model at the start of training."""
         return starting_model(run, plan, approach, seed)
 
@@ -199,7 +199,7 @@ class Finetuning:
         self.check()
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if isinstance(settings.trained, Tagger):
+        if settings.trained.how is FEATURES:
             feature_task(task, settings.features, settings.model, settings.lstm_size, "cpu")  # an error if it has none
         run = self.read(task)  # without features of a frozen encoder, which need its weights
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
@@ -228,9 +228,8 @@ class Finetuning:
 
     def empty(self, run: TaskRun, plan: FinetunePlan) -> PreTrainedModel:
         """The model at the start of training, without weights; what `start` rejects by its structure is an error."""
-        trained = plan.settings.trained
-        approaches = trained.compared or (type(trained),)
-        models = [empty_model(run, plan, each, self.new_config(run)) for each in approaches]
+        how = plan.settings.trained.how
+        models = [empty_model(run, plan, each, self.new_config(run)) for each in how.compared or (how,)]
         return models[0]
 
     @without_loading_bars()
@@ -252,7 +251,7 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if not isinstance(settings.trained, Tagger) or settings.features != "all":
+            if settings.trained.how is not FEATURES or settings.features != "all":
                 return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
             for name in TABLE_7:
@@ -274,7 +273,7 @@ class Finetuning:
         start: StartingModel | None = None
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if isinstance(settings.trained, Tagger):
+        if settings.trained.how is FEATURES:
             task = feature_task(task, settings.features, settings.model, settings.lstm_size, str(training.device))
 
         def complete(run: TaskRun) -> FinetunePlan:
@@ -286,17 +285,17 @@ class Finetuning:
             plan = complete(run)
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
-            plan.log_pooling(type(settings.trained))
-            if isinstance(settings.trained, Compared):  # of which the others begin later
+            plan.log_pooling(settings.trained.how)
+            if settings.trained.how.compared:  # of which the others begin later
                 self.empty(run, plan)
-            start = self.start(run, plan, type(settings.trained), settings.seed)
+            start = self.start(run, plan, settings.trained.how, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read, decisions=plan.decisions)
             return run
 
         run = prepare_once(training.should_save, prepare)
         self.plan = complete(run)
-        return run, start or self.start(run, self.plan, type(settings.trained), settings.seed)
+        return run, start or self.start(run, self.plan, settings.trained.how, settings.seed)
 
     def result_settings(self, plan: FinetunePlan) -> dict[str, Any]:
         """The settings that determine the run's result."""
@@ -311,8 +310,8 @@ class Finetuning:
         last, trained, folds = trainings[-1], False, trainings[:-1]
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
-            if training is last and isinstance(settings.trained, Compared):
-                in_doubt = settings.trained.in_doubt(texts_a_class(run.train))
+            if training is last and settings.trained.how.compared:
+                in_doubt = settings.trained.how.in_doubt(texts_a_class(run.train))
                 folds, compared = better_approach(folds, plan, in_doubt)
                 last.approach = folds[0].approach
                 plan.log_pooling(last.approach)
@@ -371,7 +370,7 @@ class Finetuning:
             checkpoint = last_complete_checkpoint(output_dir)
         if settings.early_stopping_patience:
             callbacks.append(EarlyStoppingCallback(settings.early_stopping_patience))
-        make = ContrastiveTrainer if issubclass(training.approach, Contrastive) else self.trainer
+        make = ContrastiveTrainer if training.approach is CONTRASTIVE else self.trainer
         trainer = make(run, plan, arguments, model=model, callbacks=callbacks)
         trained_for = None
         if training.approach.takes_steps:
@@ -403,7 +402,7 @@ def _examples(run: TaskRun, settings: FinetuneSettings, kept: Training, output_d
     loaded = {"model": kept.model, "tokenizer": run.tokenizer}
     if not settings.card_examples:
         return head_examples(output_dir, **loaded)
-    show = tagger_examples if isinstance(settings.trained, Tagger) else task_examples
+    show = tagger_examples if settings.trained.how is FEATURES else task_examples
     shown = next(iter(run.validation.values()), run.train).examples
     return show(run.task, short_examples(shown), output_dir, **loaded)
 

@@ -22,7 +22,7 @@ from ..prediction.predictor import PREDICTION_FILES, REPORT_FILES
 from ..tasks.calibration import calibrator_of, with_mean_fit
 from ..tasks.registry import read_task_record
 from ..tasks.steps import write_predictions
-from .finetune_settings import Approach, FineTune, FinetuneSettings
+from .finetune_settings import FINETUNING, Approach, FinetuneSettings
 from .measurement import FOLD_OUTPUTS, METRICS, log_and_write_reports
 from .parameters import ADAPTER_FOLDER
 from .plan import FinetunePlan
@@ -44,7 +44,7 @@ class Training:
     folder: Path  # of its files until the run is over
     seed: int
     run: Callable[[], TaskRun]  # returns task and data when it begins
-    approach: type[Approach] = FineTune
+    approach: Approach = FINETUNING
     is_fold: bool = False  # whether it only measures; its model is then not kept
     metrics: dict[str, float] = field(default_factory=dict)
     seconds: float | None = None  # training time, if known
@@ -63,9 +63,9 @@ class Training:
 
 def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
-    seed, approach = settings.seed, type(settings.trained)
+    seed, approach = settings.seed, settings.trained.how
     if settings.folds:
-        compared = {f"{each.name.replace('_', ' ')} ": each for each in settings.trained.compared}
+        compared = {f"{each.name.replace('_', ' ')} ": each for each in approach.compared}
         folds = [
             Training(
                 name=f"{start}fold {number + 1}",
@@ -87,14 +87,14 @@ def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path
 
 
 def better_approach(
-    folds: Sequence[Training], plan: FinetunePlan, in_doubt: type[Approach]
+    folds: Sequence[Training], plan: FinetunePlan, in_doubt: Approach
 ) -> tuple[list[Training], dict[str, dict[str, float]]]:
     """The folds of the approach that is kept; mean and standard error of each approach, which are logged.
 
     `in_doubt` is kept, unless others are better by two standard errors: the scores of few texts are mostly chance.
     """
     metric = plan.metric
-    parts: dict[type[Approach], list[Training]] = {}
+    parts: dict[Approach, list[Training]] = {}
     for fold in folds:
         parts.setdefault(fold.approach, []).append(fold)
     scores = {each: np.array([fold.metrics[metric] for fold in part]) for each, part in parts.items()}

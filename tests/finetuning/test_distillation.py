@@ -46,7 +46,7 @@ from mybert.finetuning.distillation_trainer import (
 from mybert.finetuning.features import FeatureTagger, FeatureTaggerConfig
 from mybert.finetuning.tasks.losses import ClassLoss, LabelLoss, NumberLoss, SpanLoss
 from mybert.finetuning.training import run as training_run
-from mybert.finetuning.training.finetune_settings import FineTune
+from mybert.finetuning.training.finetune_settings import FINETUNING
 from mybert.finetuning.training.plan import completed
 
 NAN = float("nan")
@@ -289,7 +289,7 @@ def training_data(arguments):
 
 def prepared(run):
     found = run.read(run.plan.task)
-    run.start(found, run.plan, FineTune, 0)
+    run.start(found, run.plan, FINETUNING, 0)
     return found
 
 
@@ -483,7 +483,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, lay
         run = Distillation(settings)
         read = run.begun(prepared(run))
         plan = completed(run.plan, read.task, len(read.train.examples), read.validation)
-        model, _ = run.start(read, plan, FineTune, 0)
+        model, _ = run.start(read, plan, FINETUNING, 0)
         before = {name: value.clone() for name, value in model.state_dict().items()}
         run.trainer(read, plan, plan.training, model=model).train()
         found.append({name: value - before[name] for name, value in model.state_dict().items()})
@@ -640,7 +640,7 @@ def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, beg
     run.begun(found)
     words = BertForSequenceClassification.from_pretrained(folders["bert"]).get_input_embeddings().weight
     for seed in (42, 43):
-        weights = run.start(found, run.plan, FineTune, seed)[0].get_input_embeddings().weight
+        weights = run.start(found, run.plan, FINETUNING, seed)[0].get_input_embeddings().weight
         ratio = (torch.cdist(weights, weights) / torch.cdist(words, words))[~torch.eye(len(words), dtype=bool)]
         assert (ratio.std() / ratio.mean() < 1e-3) == begins
 

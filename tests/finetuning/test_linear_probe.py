@@ -18,13 +18,13 @@ from mybert.finetuning.data import Labels
 from mybert.finetuning.tasks.steps import load_task_model
 from mybert.finetuning.training import run as training_run
 from mybert.finetuning.training import trainer
-from mybert.finetuning.training.finetune_settings import Best, BestOfHeads, Contrastive, FineTune, LinearProbe
+from mybert.finetuning.training.finetune_settings import BEST, BEST_HEAD, CONTRASTIVE, FINETUNING, LINEAR_PROBE
 from mybert.finetuning.training.plan import completed
 from mybert.finetuning.training.trainings import Training, better_approach
 
 linear_model = pytest.importorskip("sklearn.linear_model")
 
-APPROACHES = {each.name: each for each in Best.compared}
+APPROACHES = {each.name: each for each in BEST.compared}
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_another_approach_is_kept_only_if_it_is_better_by_two_errors(short_run, 
         for name, values in scores.items()
         for number, value in enumerate(values)
     ]
-    chosen, table = better_approach(folds, plan_finetuning(arguments), Contrastive)
+    chosen, table = better_approach(folds, plan_finetuning(arguments), CONTRASTIVE)
     assert chosen == [fold for fold in folds if fold.approach is APPROACHES[kept]]
     mean, error = np.mean(scores["finetune"]), abs(np.subtract(*scores["finetune"])) / 2
     assert table["finetune"] == {metric: pytest.approx(mean), "standard error": pytest.approx(error)}
@@ -216,8 +216,8 @@ def test_fine_tuning_that_is_compared_has_more_epochs_on_few_texts(short_run, ro
 
 
 def test_in_doubt_few_labels_train_by_contrast_and_more_finetune():
-    assert [Best().in_doubt(number) for number in (1, 99.5, 100)] == [Contrastive, Contrastive, FineTune]
-    assert BestOfHeads().in_doubt(1000) is LinearProbe
+    assert [BEST.in_doubt(number) for number in (1, 99.5, 100)] == [CONTRASTIVE, CONTRASTIVE, FINETUNING]
+    assert BEST_HEAD.in_doubt(1000) is LINEAR_PROBE
 
 
 def test_a_run_on_few_labels_offers_other_approaches(tune, rows, tmp_path, caplog):
