@@ -44,7 +44,7 @@ FINETUNING = Approach("finetune")
 ADAPTERS = Approach("finetune", rate=(5e-4, "for adapters"))
 LINEAR_PROBE = Approach("linear_probe", takes_steps=False, fits_head=True)
 CONTRASTIVE = Approach("contrastive", fits_head=True, defaults={"num_train_epochs": None})  # by the number of texts
-FEATURES = Approach("features", defaults={"num_train_epochs": 20.0}, rate=(1e-3, "for a tagger on features"))
+FEATURE_TAGGING = Approach("features", defaults={"num_train_epochs": 20.0}, rate=(1e-3, "for a tagger on features"))
 BEST = Approach("auto", compared=(CONTRASTIVE, FINETUNING, LINEAR_PROBE), with_many_texts=FINETUNING)
 BEST_HEAD = Approach("auto", compared=(LINEAR_PROBE, FINETUNING))
 
@@ -273,8 +273,8 @@ class Contrastive(Layers):
 class Tagger:
     """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
 
-    how: ClassVar[Approach] = FEATURES
-    name: ClassVar[str] = FEATURES.name
+    how: ClassVar[Approach] = FEATURE_TAGGING
+    name: ClassVar[str] = FEATURE_TAGGING.name
     why: ClassVar[str] = "which uses a frozen encoder"
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
     group, decides = Group.FEATURES, True
@@ -487,7 +487,7 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         task = self.resolve_task()
         is_of_classes = task.loss.has_class_weights
-        if self.class_weights and (self.trained.how is FEATURES or not (is_of_classes and task.has_classes)):
+        if self.class_weights and (self.trained.how is FEATURE_TAGGING or not (is_of_classes and task.has_classes)):
             raise SettingError(
                 "class_weights",
                 self.class_weights,

@@ -29,7 +29,7 @@ from ..tasks.data_report import check_classes
 from ..tasks.feature_tagging import feature_task, new_tagger
 from ..tasks.steps import in_order_of, initial_config, load_task_model, read_task_rows
 from ..tasks.task import Task
-from .finetune_settings import CONTRASTIVE, FEATURES, Approach
+from .finetune_settings import CONTRASTIVE, FEATURE_TAGGING, Approach
 from .parameters import add_adapter, freeze_layers, read_adapter_config, set_head_bias
 from .plan import FinetunePlan, sources
 
@@ -227,7 +227,7 @@ def starting_model(
     """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     settings = plan.settings
     set_seed(seed)
-    if approach is FEATURES:
+    if approach is FEATURE_TAGGING:
         model, new = new_tagger(run.task, run.labels)
     else:
         model, new = load_task_model(run.task, settings.model, run.labels, plan.network(approach), config)
@@ -244,7 +244,7 @@ def empty_model(
     before = Checkpoint(name).config
     model: PreTrainedModel
     with torch.device("meta"):
-        if approach is FEATURES:
+        if approach is FEATURE_TAGGING:
             check_max_length(task.max_length, name, before)
             model, _ = new_tagger(feature_task(task, settings.features, name, settings.lstm_size, "cpu"), run.labels)
         else:

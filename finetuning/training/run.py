@@ -49,7 +49,7 @@ from .card import short_examples, task_examples, trainings_table, write_finetuni
 from .contrastive import ContrastiveTrainer
 from .finetune_settings import (
     CONTRASTIVE,
-    FEATURES,
+    FEATURE_TAGGING,
     FINETUNING,
     Approach,
     FinetuneSettings,
@@ -199,7 +199,7 @@ class Finetuning:
         self.check()
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.trained.how is FEATURES:
+        if settings.trained.how is FEATURE_TAGGING:
             feature_task(task, settings.features, settings.model, settings.lstm_size, "cpu")  # an error if it has none
         run = self.read(task)  # without features of a frozen encoder, which need its weights
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
@@ -251,7 +251,7 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if settings.trained.how is not FEATURES or settings.features != "all":
+            if settings.trained.how is not FEATURE_TAGGING or settings.features != "all":
                 return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
             for name in TABLE_7:
@@ -273,7 +273,7 @@ class Finetuning:
         start: StartingModel | None = None
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.trained.how is FEATURES:
+        if settings.trained.how is FEATURE_TAGGING:
             task = feature_task(task, settings.features, settings.model, settings.lstm_size, str(training.device))
 
         def complete(run: TaskRun) -> FinetunePlan:
@@ -402,7 +402,7 @@ def _examples(run: TaskRun, settings: FinetuneSettings, kept: Training, output_d
     loaded = {"model": kept.model, "tokenizer": run.tokenizer}
     if not settings.card_examples:
         return head_examples(output_dir, **loaded)
-    show = tagger_examples if settings.trained.how is FEATURES else task_examples
+    show = tagger_examples if settings.trained.how is FEATURE_TAGGING else task_examples
     shown = next(iter(run.validation.values()), run.train).examples
     return show(run.task, short_examples(shown), output_dir, **loaded)
 
