@@ -114,7 +114,7 @@ def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
     assert "no example to show, or to pretrain on: " in caplog.text
     assert "blank line between documents" in caplog.text
     for text in ((), (tmp_path / "one.txt",)):
-        with pytest.raises(ValueError, match="one document.*blank line between documents"):
+        with pytest.raises(ValueError, match=r"one document.*blank line between documents"):
             prepare_data(arguments("--export", str(tmp_path / "e"), "--overwrite", text=text))
     assert not list(tmp_path.glob(".*"))  # chunks of a call that fails in any case are of no use to the next one
     prepare_data(arguments("--export", str(tmp_path / "e"), "--objective", "mlm", text=()))
