@@ -200,6 +200,8 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
     texts = {number: replace_lone_surrogates(text) for number, text in Corpus(arguments.text, reading).texts()}
     tokenizer = load_tokenizer(checkpoint)
     states = features.states(checkpoint.config.num_hidden_layers)
+    if arguments.weights and len(arguments.weights) != len(states):
+        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     encoder = _encoder(arguments, checkpoint, name, states)
     settings = _sentence_settings(arguments, checkpoint)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
@@ -251,8 +253,6 @@ def _encoder(arguments: FeaturesSettings, checkpoint: Checkpoint, name: str, sta
             "{features='last'}, or a folder with weights.",
             name,
         )
-    if arguments.weights and len(arguments.weights) != len(states):
-        raise ValueError(f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {name}.")
     if in_openvino:
         return load_encoder_graph(checkpoint, arguments.dtype)
     return load_encoder(checkpoint.name, arguments.device.state.device, arguments.dtype)

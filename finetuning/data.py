@@ -339,6 +339,8 @@ def read_prediction_rows(path: str | Path, given: Mapping[str, Sequence[Any]], t
             ordered[index] = row
         rows = [ordered[index] for index in range(count)]
     for column, values in given.items():
+        if column not in rows[0]:
+            continue
         repeated, expected = ([*map(one_line_text, each)] for each in ([row.get(column, "") for row in rows], values))
         places = set(expected)
         is_key = len(places) == count and places == set(repeated)

@@ -40,10 +40,7 @@ from .distillation_trainer import (
 from .tasks.calibration import fitted_as
 from .tasks.steps import in_order_of, named
 from .tasks.task import Task
-from .training.finetune_settings import (
-    Approach,
-    FinetuneSettings,
-)
+from .training.finetune_settings import Approach, FinetuneSettings
 from .training.plan import FinetunePlan, plan_finetuning
 from .training.preparation import StartingModel, TaskRun, joined, read_run, starting_model
 from .training.run import Finetuning

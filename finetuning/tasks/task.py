@@ -97,7 +97,7 @@ class PredictionFile:
     def read(self, task: Any, path: Path, examples: Sequence[Any], rows: Sequence[DataRow]) -> list[Any]:
         """Read a file that `write` wrote, or another tool in the same format; `rows` are the examples', if known."""
         labels = task.columns(labeled=True).keys() - task.columns(labeled=False).keys()
-        columns = {name for row in rows[:1] for name in row.values} - labels - {"index"}
+        columns = [name for row in rows[:1] for name in row.values if name not in {*labels, "index"}]
         given: dict[str, Sequence[Any]] = {name: [row.get(name) for row in rows] for name in columns}
         given[task.text_column] = [example.texts[0] for example in examples]
         return task.predictions_of(read_prediction_rows(path, given, task.text_column), examples)

@@ -199,7 +199,7 @@ class AnyNetwork:
 class FineTune(AnyNetwork, LayersInTurn):
     """Train the whole model, or its upper layers."""
 
-    how: ClassVar[Approach] = FINETUNING
+    method: ClassVar[Approach] = FINETUNING
     name: ClassVar[str] = FINETUNING.name
     group, decides = Group.PARTS, True
     reinitialize_layers: int = option(0, "Top layers to start from random weights.", AT_LEAST_0)
@@ -218,7 +218,7 @@ class Frozen:
 class HeadOnly(AnyNetwork, Frozen):
     """Train pooler and head."""
 
-    how: ClassVar[Approach] = FINETUNING
+    method: ClassVar[Approach] = FINETUNING
     name: ClassVar[str] = FINETUNING.name
 
 
@@ -226,7 +226,7 @@ class HeadOnly(AnyNetwork, Frozen):
 class Adapter:
     """Train adapters next to frozen weights, and the head; they are merged at the end."""
 
-    how: ClassVar[Approach] = ADAPTERS
+    method: ClassVar[Approach] = ADAPTERS
     name: ClassVar[str] = ADAPTERS.name
     why: ClassVar[str] = "where only adapters, pooler and head are trained"
 
@@ -253,7 +253,7 @@ class GivenAdapter(Adapter):
 class LinearProbe:
     """Fit a linear head to frozen vectors of texts."""
 
-    how: ClassVar[Approach] = LINEAR_PROBE
+    method: ClassVar[Approach] = LINEAR_PROBE
     name: ClassVar[str] = LINEAR_PROBE.name
     why: ClassVar[str] = "which uses a frozen encoder"
     lacks: ClassVar[tuple[str, ...]] = ("dropout", "learning_rate", "num_seeds", "early_stopping_patience")
@@ -263,7 +263,7 @@ class LinearProbe:
 class Contrastive(Layers):
     """Train the encoder until texts with equal labels have similar vectors; then fit a linear head to these."""
 
-    how: ClassVar[Approach] = CONTRASTIVE
+    method: ClassVar[Approach] = CONTRASTIVE
     name: ClassVar[str] = CONTRASTIVE.name
     why: ClassVar[str] = "which fits the head after the last step"
     lacks: ClassVar[tuple[str, ...]] = ("load_best_model_at_end", "early_stopping_patience", "label_smoothing_factor")
@@ -273,7 +273,7 @@ class Contrastive(Layers):
 class Tagger:
     """Train a BiLSTM tagger on frozen features (paper, section 5.3)."""
 
-    how: ClassVar[Approach] = FEATURE_TAGGING
+    method: ClassVar[Approach] = FEATURE_TAGGING
     name: ClassVar[str] = FEATURE_TAGGING.name
     why: ClassVar[str] = "which uses a frozen encoder"
     lacks: ClassVar[tuple[str, ...]] = ("pooling", "dropout", "new_head", "keep_model_type")
@@ -286,7 +286,7 @@ class Tagger:
 class Best(LayersInTurn):
     """Contrastive training with few labels or fine-tuning, unless cross-validation shows that another is better."""
 
-    how: ClassVar[Approach] = BEST
+    method: ClassVar[Approach] = BEST
     name: ClassVar[str] = BEST.name
 
 
@@ -294,7 +294,7 @@ class Best(LayersInTurn):
 class BestHead(Frozen):
     """A linear probe, unless cross-validation shows that a fine-tuned head is better."""
 
-    how: ClassVar[Approach] = BEST_HEAD
+    method: ClassVar[Approach] = BEST_HEAD
     name: ClassVar[str] = BEST_HEAD.name
 
 
@@ -487,7 +487,7 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         task = self.resolve_task()
         is_of_classes = task.loss.has_class_weights
-        if self.class_weights and (self.trained.how is FEATURE_TAGGING or not (is_of_classes and task.has_classes)):
+        if self.class_weights and (self.trained.method is FEATURE_TAGGING or not (is_of_classes and task.has_classes)):
             raise SettingError(
                 "class_weights",
                 self.class_weights,
@@ -495,13 +495,13 @@ class FinetuneSettings(TaskTrainingSettings):
             )
         if self.class_names:
             self._check_class_names(task)
-        how = self.trained.how
-        for name, is_of_texts in (("pooling", self.pooling), ("approach", how.fits_head or how.compared)):
+        method = self.trained.method
+        for name, is_of_texts in (("pooling", self.pooling), ("approach", method.fits_head or method.compared)):
             if is_of_texts and not task.classifies_texts:
                 raise SettingError.worded(
                     "{:option} is {!r} and {task} {!r}; {}.", name, getattr(self, name), self.task, _EXPECTED_TEXTS
                 )
-        if how.compared and not self.folds:
+        if method.compared and not self.folds:
             raise SettingError.worded(
                 "{approach} is 'auto' with validation data; it compares by {folds} of the training data, so leave the "
                 "validation data out."

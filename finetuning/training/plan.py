@@ -123,7 +123,10 @@ class FinetunePlan:
         """The settings that determine a run's result: an interrupted run is resumed only with the same."""
         settings, training = self.settings, vars(self.training)
         values = training | vars(self.files) | {name: decision.value for name, decision in self.decisions.items()}
-        values |= {"pooling": self.pooling(settings.trained.how).value, "learning_rate": self.value("learning_rate")}
+        values |= {
+            "pooling": self.pooling(settings.trained.method).value,
+            "learning_rate": self.value("learning_rate"),
+        }
         record = {"command": command} | deciding(settings, values)
         if training["load_best_model_at_end"] or training["lr_scheduler_type"] in SCHEDULED_BY_EVALUATIONS:
             record |= settings_of(EvaluationTimes, self.training)
@@ -164,7 +167,7 @@ def plan_finetuning(
     task = settings.resolve_task() if task is None else task
     files = found_files(settings, task)
     decisions: dict[str, Decision] = {}
-    of_approach = settings.trained.how.defaults
+    of_approach = settings.trained.method.defaults
     defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults, **of_approach}
     for name in _FALLBACKS:
         if getattr(settings, name) is None and defaults[name] is not None:
@@ -204,11 +207,11 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
     if settings.dataset and not settings.folds and settings.metric_for_best_model is None:  # its splits are known now
         names = [*filter(None, [next(iter(validation), "")]), task.main_metric]
         decisions["metric_for_best_model"] = Decision("_".join(names), "the task's main one")
-    if settings.learning_rate is None and not settings.trained.how.fits_head and "learning_rate" not in decisions:
+    if settings.learning_rate is None and not settings.trained.method.fits_head and "learning_rate" not in decisions:
         decisions["learning_rate"] = _learning_rate(settings, plan.task)
-    if settings.trained.how.compared and settings.num_train_epochs is None:
+    if settings.trained.method.compared and settings.num_train_epochs is None:
         decisions["num_train_epochs"] = _compared_epochs(plan.training, num_examples)
-    if settings.trained.how is CONTRASTIVE:
+    if settings.trained.method is CONTRASTIVE:
         pairs = pair_training(settings, plan.training, num_examples)
         if settings.max_steps <= 0:
             decisions["max_steps"] = pairs.steps
@@ -218,7 +221,7 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
             decisions["learning_rate"] = pairs.learning_rate
     if settings.embedding_learning_rate is None:
         decisions["embedding_learning_rate"] = _embedding_factor(settings, task, num_examples)
-    if (pooling := plan.pooling(settings.trained.how)).value != settings.pooling:
+    if (pooling := plan.pooling(settings.trained.method)).value != settings.pooling:
         decisions["pooling"] = pooling
     return replace(plan, task=task, training=_arguments(settings, decisions), decisions=decisions)
 
@@ -263,11 +266,11 @@ def pair_training(settings: FinetuneSettings, arguments: TrainingArguments, text
 def training_length(plan: FinetunePlan, sequences: int) -> dict[str, float]:
     """Number of trainings, and of each the optimizer steps, the epochs and the sequences of a step."""
     settings, training = plan.settings, plan.training
-    if not settings.trained.how.takes_steps:
+    if not settings.trained.method.takes_steps:
         return {"trainings": settings.folds + 1 if settings.folds else 1}
     steps = _steps_of_an_epoch(training, sequences)
     total = training.max_steps if training.max_steps > 0 else math.ceil(training.num_train_epochs * steps)
-    of_folds = settings.folds * (len(settings.trained.how.compared) or 1)
+    of_folds = settings.folds * (len(settings.trained.method.compared) or 1)
     return {
         "trainings": of_folds + 1 if of_folds else settings.num_seeds,
         "steps": total,
@@ -326,7 +329,7 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = 
     if settings.folds:
         keeps_best = False
         decisions["load_best_model_at_end"] = Decision(False, "no part of the data chooses a checkpoint")
-    elif not has_validation or settings.trained.how is CONTRASTIVE:
+    elif not has_validation or settings.trained.method is CONTRASTIVE:
         if settings.num_seeds > 1 and not has_validation:
             raise SettingError.worded(
                 "{num_seeds} is {} without validation data, which decides which run is best.", settings.num_seeds
@@ -365,7 +368,7 @@ def _evaluation(settings: FinetuneSettings, has_validation: bool, warns: bool = 
 
 def _learning_rate(settings: FinetuneSettings, task: Task) -> Decision:
     of_task = task.defaults.get("learning_rate", _LEARNING_RATE)
-    return Decision(*settings.trained.how.rate or rate_for_size(of_task, settings.model))
+    return Decision(*settings.trained.method.rate or rate_for_size(of_task, settings.model))
 
 
 def _embedding_factor(settings: FinetuneSettings, task: Task, num_examples: int) -> Decision:

@@ -199,7 +199,7 @@ class Finetuning:
         self.check()
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.trained.how is FEATURE_TAGGING:
+        if settings.trained.method is FEATURE_TAGGING:
             feature_task(task, settings.features, settings.model, settings.lstm_size, "cpu")  # an error if it has none
         run = self.read(task)  # without features of a frozen encoder, which need its weights
         plan = completed(self.plan, run.task, len(run.train.examples), run.validation)
@@ -228,8 +228,8 @@ class Finetuning:
 
     def empty(self, run: TaskRun, plan: FinetunePlan) -> PreTrainedModel:
         """The model at the start of training, without weights; what `start` rejects by its structure is an error."""
-        how = plan.settings.trained.how
-        models = [empty_model(run, plan, each, self.new_config(run)) for each in how.compared or (how,)]
+        method = plan.settings.trained.method
+        models = [empty_model(run, plan, each, self.new_config(run)) for each in method.compared or (method,)]
         return models[0]
 
     @without_loading_bars()
@@ -251,7 +251,7 @@ class Finetuning:
             if ids is not None:
                 choices = ids if isinstance(ids[0], list) else [ids]
                 logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-            if settings.trained.how is not FEATURE_TAGGING or settings.features != "all":
+            if settings.trained.method is not FEATURE_TAGGING or settings.features != "all":
                 return self._finetune(run, plan, Path(settings.output_dir), start)
             results: dict[str, dict[str, Any]] = {}
             for name in TABLE_7:
@@ -273,7 +273,7 @@ class Finetuning:
         start: StartingModel | None = None
         if settings.max_length is None:
             task = fitted_to_model(task, Checkpoint(settings.model).config)
-        if settings.trained.how is FEATURE_TAGGING:
+        if settings.trained.method is FEATURE_TAGGING:
             task = feature_task(task, settings.features, settings.model, settings.lstm_size, str(training.device))
 
         def complete(run: TaskRun) -> FinetunePlan:
@@ -285,17 +285,17 @@ class Finetuning:
             plan = complete(run)
             check_metric(run, plan)  # errors must come before a folder is created
             check_batches(run, plan)
-            plan.log_pooling(settings.trained.how)
-            if settings.trained.how.compared:  # of which the others begin later
+            plan.log_pooling(settings.trained.method)
+            if settings.trained.method.compared:  # of which the others begin later
                 self.empty(run, plan)
-            start = self.start(run, plan, settings.trained.how, settings.seed)
+            start = self.start(run, plan, settings.trained.method, settings.seed)
             files = [file for file in self.files(run) if Path(file_of(file)).is_file()]
             folder.begin(self.result_settings(plan), files, self.folders_read, decisions=plan.decisions)
             return run
 
         run = prepare_once(training.should_save, prepare)
         self.plan = complete(run)
-        return run, start or self.start(run, self.plan, settings.trained.how, settings.seed)
+        return run, start or self.start(run, self.plan, settings.trained.method, settings.seed)
 
     def result_settings(self, plan: FinetunePlan) -> dict[str, Any]:
         """The settings that determine the run's result."""
@@ -310,8 +310,8 @@ class Finetuning:
         last, trained, folds = trainings[-1], False, trainings[:-1]
         compared: dict[str, Any] = {}
         for number, training in enumerate(trainings, start=1):
-            if training is last and settings.trained.how.compared:
-                in_doubt = settings.trained.how.in_doubt(texts_a_class(run.train))
+            if training is last and settings.trained.method.compared:
+                in_doubt = settings.trained.method.in_doubt(texts_a_class(run.train))
                 folds, compared = better_approach(folds, plan, in_doubt)
                 last.approach = folds[0].approach
                 plan.log_pooling(last.approach)
@@ -402,7 +402,7 @@ def _examples(run: TaskRun, settings: FinetuneSettings, kept: Training, output_d
     loaded = {"model": kept.model, "tokenizer": run.tokenizer}
     if not settings.card_examples:
         return head_examples(output_dir, **loaded)
-    show = tagger_examples if settings.trained.how is FEATURE_TAGGING else task_examples
+    show = tagger_examples if settings.trained.method is FEATURE_TAGGING else task_examples
     shown = next(iter(run.validation.values()), run.train).examples
     return show(run.task, short_examples(shown), output_dir, **loaded)
 

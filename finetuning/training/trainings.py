@@ -63,7 +63,7 @@ class Training:
 
 def planned_trainings(run: TaskRun, settings: FinetuneSettings, output_dir: Path) -> list[Training]:
     """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
-    seed, approach = settings.seed, settings.trained.how
+    seed, approach = settings.seed, settings.trained.method
     if settings.folds:
         compared = {f"{each.name.replace('_', ' ')} ": each for each in approach.compared}
         folds = [

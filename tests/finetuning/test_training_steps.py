@@ -57,7 +57,7 @@ def trainer_of(folder, model, task, callback, gpus=0, **settings):
     plan = completed(plan, run.task, len(run.train.examples), run.validation)
     assert not plan.training.n_gpu
     plan.training._n_gpu = gpus
-    network, _ = starting_model(run, plan, arguments.trained.how, seed=0)
+    network, _ = starting_model(run, plan, arguments.trained.method, seed=0)
     return TaskTrainer(run, plan, plan.training, model=network, callbacks=[callback])
 
 
