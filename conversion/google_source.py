@@ -27,6 +27,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from ..files.checkpoint import DTYPES
 from ..files.errors import refuse_address, worded
 from ..files.moves import finish_moves
 from ..files.progress import progress_bar
@@ -219,7 +220,6 @@ def _tar_members(path: Path) -> Iterator[_Member]:
 # --- variables -------------------------------------------------------------------------------------------------------
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SHOWN = 8  # names in a message
 _BLOCKS = "_transformer_layers"
 # A functional Keras model numbers its layers; these are the encoder's first four, its blocks and the pooler follow.
@@ -385,7 +385,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
             fields = ", ".join(f"{name} {sizes[name]}" for name in names)
             problem = f"has shape {info.shape}, but the configuration asks for {expected} ({fields})"
             raise ValueError(f"{path}: variable {key!r} {problem}.")
-        if info.dtype not in _FLOATS:
+        if info.dtype not in DTYPES:
             raise ValueError(f"{path}: variable {key!r} is of type {info.dtype}; expected a floating point type.")
     others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
     ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)

@@ -103,9 +103,9 @@ def _row(drawn: MaskedWord, tokenizer: MyBertTokenizer, space: int) -> _Row:
     return _Row(word, np.array(window), slice(1 + place - begin, 1 + after - begin), ids[place:after])
 
 
-def in_proportion(guesses: Sequence[Guess], limit: int = SHOWN) -> list[Guess]:
+def in_proportion(guesses: Sequence[Guess]) -> list[Guess]:
     """The first right and the first wrong guesses, in their order, with the same fraction of right ones as in all."""
-    limit = min(limit, len(guesses))
+    limit = min(SHOWN, len(guesses))
     right = round(limit * sum(guess.is_right for guess in guesses) / max(len(guesses), 1))
     left = {True: right, False: limit - right}
     shown = []

@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from ..files.errors import SettingError
-from ..modeling_mybert import MyBertPreTrainedModel
 from . import packing
 from .attention import PACKED_ATTENTION
 from .fast_linear import FastLinear
@@ -59,7 +58,7 @@ def speed_up(model: _Model, check: bool = False) -> _Model:
     _reject_others(model)
     encoders: list[Any] = [module for module in model.modules() if _is_encoder(module)]
     if not encoders:
-        if any(isinstance(module, MyBertPreTrainedModel) for module in model.modules()):
+        if any(map(_is_mybert, model.modules())):
             return model
         raise ValueError(f"{type(model).__name__} contains no encoder that is known; speed_up expects {_EXPECTED}.")
     _reject_quantized(model)
@@ -138,9 +137,14 @@ def _is_encoder(module: nn.Module) -> bool:
     return False
 
 
+def _is_mybert(module: nn.Module) -> bool:
+    """Whether a module is a MyBERT model; the classes of code from the Hub are not those of this package."""
+    return isinstance(module, PreTrainedModel) and module.config.model_type == "mybert"
+
+
 def _modules(module: nn.Module) -> Iterator[nn.Module]:
     """A module and all inside, except those of MyBERT models, whose linear layers have to be `nn.Linear`."""
-    if not isinstance(module, MyBertPreTrainedModel):
+    if not _is_mybert(module):
         yield module
         for child in module.children():
             yield from _modules(child)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from .errors import named_error, refuse_address, worded
+from .errors import abbreviated, named_error, refuse_address, worded
 from .moves import finish_moves
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ TOKENIZER_FILES = (*_TOKENIZER_JSON, "added_tokens.json", "vocab.txt", *_OTHER_V
 """Name patterns of the files of tokenizers of any kind."""
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
-_DTYPES = ("float16", "bfloat16", "float32", "float64")
+DTYPES = ("float16", "bfloat16", "float32", "float64")
 BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
 """Model types with the parameter names of transformers' BERT; Google's releases have no type."""
 ENCODERS = "bert, roberta, xlm-roberta, camembert, electra, distilbert, modernbert, mpnet"
@@ -442,7 +442,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
         "a list of class names",
     ),
-    **dict.fromkeys(("dtype", "torch_dtype"), (lambda value: value in _DTYPES, f"one of {', '.join(_DTYPES)}")),
+    **dict.fromkeys(("dtype", "torch_dtype"), (lambda value: value in DTYPES, f"one of {', '.join(DTYPES)}")),
     "id2label": (_holds_labels, 'an object such as {"0": "no", "1": "yes"}'),
     "label2id": (_holds_labels, 'an object such as {"no": 0, "yes": 1}'),
 }
@@ -496,8 +496,7 @@ def check_shapes(model_dir: Path, config: dict[str, Any], shapes: dict[str, tupl
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return abbreviated(repr(value))
 
 
 _MODULES = "modules.json"

@@ -37,9 +37,10 @@ def read_conll(
     words: list[list[str]] = []
     names_line: list[str] = []  # the fields of the header, if there is one
     header: list[str] = []
-    sentences = document = width = 0
+    sentences = document = width = length = 0
     is_conll_u = False
     columns: tuple[int, int] | None = None  # of tokens and tags
+    waiting: list[tuple[list[list[str]], int]] = []  # sentences, with their document, until `columns` are known
     others: tuple[int, set[str]] | None = None
     left_out: Counter[str] = Counter()
     mark = _separator(path, encoding)
@@ -55,13 +56,14 @@ def read_conll(
                 continue
         if not line.strip() or starts_document:
             if words:
-                if columns is None and is_data and len(words) > 1:
-                    columns = _tokens_and_tags(words, header)
-                token, tag = (1, 3) if is_conll_u else columns or (0, width - 1)
-                named = {str(column): list(values) for column, values in enumerate(zip(*words, strict=True))}
-                row = {"tokens": named[str(token)]} | ({"tags": named[str(tag)]} if width > 1 else {})
-                yield row | named | dict(zip(header, named.values(), strict=False)) | {"document": document}
-                sentences, words = sentences + 1, []
+                waiting.append((words, document))
+                sentences, length, words = sentences + 1, len(words), []
+                if is_conll_u or not is_data:
+                    columns = (1, 3) if is_conll_u else (0, width - 1)
+                columns = columns or _tokens_and_tags([each for each, _ in waiting], header)
+                if columns:
+                    yield from (_row(*sentence, columns, header) for sentence in waiting)
+                    waiting = []
             document += starts_document and sentences > 0
             continue
         if not width:
@@ -81,8 +83,9 @@ def read_conll(
             left_out["ranges of words" if "-" in fields[0] else "empty nodes"] += 1
         else:
             words.append(fields)
-    if is_data and sentences == 1 and len(row["tokens"]) > _MAX_WORDS:
-        logger.warning("%s has no empty line, so its %d words are one sentence.", path, len(row["tokens"]))
+    yield from (_row(*sentence, (int(len(waiting) > 1), width - 1), header) for sentence in waiting)
+    if is_data and sentences == 1 and length > _MAX_WORDS:
+        logger.warning("%s has no empty line, so its %d words are one sentence.", path, length)
     if left_out:
         logger.info("%s: left out: %s.", path, ", ".join(f"{kind} ({count:,})" for kind, count in left_out.items()))
 
@@ -124,13 +127,29 @@ def split_words(text: str) -> list[str]:
     return [word for word in _SPACES.split(text) if word]
 
 
-def _tokens_and_tags(words: Sequence[Sequence[str]], header: Sequence[str]) -> tuple[int, int]:
-    """The columns of tokens and tags, by their names or the first sentence."""
+def _row(
+    words: Sequence[Sequence[str]], document: int, columns: tuple[int, int], header: Sequence[str]
+) -> dict[str, Any]:
+    """A sentence, with its columns of tokens and tags."""
+    values = [list(column) for column in zip(*words, strict=True)]
+    token, tag = (values[column] for column in columns)
+    row = {"tokens": token} | ({"tags": tag} if len(values) > 1 else {})
+    row |= {str(number): column for number, column in enumerate(values)}
+    return row | dict(zip(header, values, strict=False)) | {"document": document}
+
+
+def _tokens_and_tags(sentences: Sequence[Sequence[Sequence[str]]], header: Sequence[str]) -> tuple[int, int] | None:
+    """The columns of tokens and tags, by their names or the first sentences; None if these leave it open."""
+    words = list(chain.from_iterable(sentences))
     width = len(words[0])
     if named := [column for column, name in enumerate(header) if name.casefold() in _WORD_NAMES]:
         return named[0], width - 1
-    first = [fields[0] for fields in words]
-    is_numbered = width > 2 and any(first == list(map(str, range(n, n + len(words)))) for n in (0, 1))
+    numbers = [[fields[0] for fields in sentence] for sentence in sentences]
+    is_numbered = width > 2 and any(
+        all(first == list(map(str, range(start, start + len(first)))) for first in numbers) for start in (0, 1)
+    )
+    if is_numbered and len(words) == len(sentences):
+        return None  # 1 may be a word, or the number of one
     if is_numbered and width == 4 and all(_ENTITY.fullmatch(tag) for fields in words for tag in fields[2:]):
         return 1, 2
     return int(is_numbered), width - 1

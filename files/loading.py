@@ -42,6 +42,14 @@ def longest_sequence(config: Any) -> int | None:
     return longest if longest and longest > 0 else None  # XLNet has -1
 
 
+def recorded_length(checkpoint: Checkpoint) -> int | None:
+    """Maximum input length in tokens that model and tokenizer record; None if neither has a limit."""
+    from transformers.models.auto.tokenization_auto import get_tokenizer_config
+
+    lengths = [longest_sequence(checkpoint.config), get_tokenizer_config(checkpoint.name).get("model_max_length")]
+    return min((int(length) for length in lengths if isinstance(length, (int, float)) and length > 0), default=None)
+
+
 def load_tokenizer(checkpoint: Checkpoint, **settings: Any) -> "PreTrainedTokenizerBase":
     """Load a checkpoint's tokenizer, which has to belong to its model.
 

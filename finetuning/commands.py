@@ -21,6 +21,7 @@ from ..files.processes import leave_standard_output, torch_threads
 from ..files.source import Source, files_of
 from ..files.tables import json_line
 from ..files.text import PAIR_SEPARATOR, STDIN
+from ..metrics import metric_of
 from ..pipelines.openvino_model import runs_in_openvino
 from ..pipelines.options import Engine
 from ..tokenization import encode_and_truncate
@@ -144,7 +145,7 @@ def _answered(
     metrics, predictions = model.measure(data, arguments.batch_size)
     for name, part in data.items():
         calibration = calibrator_of(task).measure(predictions[name], part.examples)
-        metrics |= {f"{name}_{key}" if name else key: value for key, value in calibration.items()}
+        metrics |= {metric_of(name, key): value for key, value in calibration.items()}
     return task, data, predictions, metrics
 
 
@@ -233,7 +234,8 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
             tensors = {"features": np.stack(list(vectors))} if pooled else token_tensors(encodings, rows)
             tensors["rows"] = np.array(list(texts), dtype=np.int64)
             save_file(tensors, path, {"model": checkpoint.name, "features": name} | pooled)
-    size = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
+    whole = combine(torch.zeros(len(states), encoder.config.hidden_size), features).numel()
+    size = min(settings.size or whole, whole)
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}

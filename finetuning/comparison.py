@@ -180,7 +180,7 @@ def _report(
         report["mcnemar"] = mcnemar(*(np.array(side) == np.array(true) for side in told))
     texts = [example.texts for example in labeled]
     names_of_texts = ["text", *(f"text_{number}" for number in range(2, len(texts[0]) + 1))]
-    rows = [[str(place + 1), *texts[place], true[place], *(side[place] for side in told)] for place in places]
+    rows = [[str(labeled[place].row), *texts[place], true[place], *(side[place] for side in told)] for place in places]
     return report, [["row", *names_of_texts, "true", *names], *rows]
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedConfig
 
 from ..files.conll import split_words
-from ..files.errors import SettingError, worded
+from ..files.errors import SettingError, abbreviated, worded
 from ..files.source import FileSource, Source, unless_missing
 from ..files.tables import ALIKE_COLUMNS, LONGEST_NAME, Reading, lacking_columns, names_in, shown_columns, value_at
 from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
@@ -26,6 +26,9 @@ from ..files.text import LINE_BREAKS, PAIR_SEPARATOR
 logger = logging.getLogger(__name__)
 
 COLLECTIONS = (list, tuple, set, frozenset, Mapping, bytes)  # values that are no text, word or label
+# What programs write in place of a missing value; of texts, NA and none are also names.
+MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A", "\\N"))
+NO_NUMBER = MISSING | {"NA", "N/A", "n/a", "na", "none", "-"}
 _SHARE_AGAIN = 0.8  # of the parts of joined labels that occur in several
 
 
@@ -60,6 +63,10 @@ class DataRow:
         value = self.get(name)
         return bool(value.strip()) if isinstance(value, str) else value not in (None, [], ())
 
+    def has_number(self, name: str) -> bool:
+        """Whether the column is not blank, and does not hold what programs write for a missing number."""
+        return self.has(name) and str(self.get(name)).strip() not in NO_NUMBER
+
     def value(self, name: str) -> Any:
         """The value of a column; if there is no such column, the message lists those that exist."""
         with suppress(KeyError):
@@ -81,9 +88,10 @@ class DataRow:
     def finite_number(self, name: str) -> float:
         value = self.value(name)
         with suppress(TypeError, ValueError, OverflowError):
-            if math.isfinite(number := float(value)):
+            if "_" not in str(value) and math.isfinite(number := float(value)):
                 return number
-        raise self.invalid(f"{str(value)[:40]!r} as {name}; expected a number")
+        advice = "[, or pass {skip_empty=True}]" if str(value).strip() in NO_NUMBER else ""
+        raise self.invalid(worded("{!r} as {}; expected a number" + advice, str(value)[:40], name))
 
     def words(self, name: str, kind: CellKind = "words") -> list[str]:
         """The words (or tags) of a column: a list, or a text with spaces between words."""
@@ -382,8 +390,11 @@ class Labels:
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> Labels:
         """The classes of a fine-tuned model; unnamed ones (LABEL_0) are named by their number."""
-        names = [str(config.id2label[number]) for number in range(config.num_labels)]
-        return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
+        names = [_WITHOUT_NAME.sub(r"\1", str(config.id2label[number])) for number in range(config.num_labels)]
+        if len(set(names)) < len(names):
+            again = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"The model's id2label has {quoted(again)} for two classes; expected different names.")
+        return cls(tuple(names))
 
     @classmethod
     def numbered(cls, count: int) -> Labels:
@@ -404,7 +415,8 @@ class Labels:
     def ids(self, values: Sequence[str], source: Source | str) -> list[int]:
         """Ids of labels: by name, or by id (see `numbers_are_ids`); true and false if the classes are 0 and 1."""
         alike = list(map(label_name, self.names))  # a model from elsewhere may have "1.0", or a tab
-        index = {name: number for number, name in enumerate(alike) if alike.count(name) == 1}
+        counts = Counter(alike)
+        index = {name: number for number, name in enumerate(alike) if counts[name] == 1}
         index |= {name: number for number, name in enumerate(self.names)}
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)
         if not unknown:
@@ -435,7 +447,7 @@ class Labels:
 
 def joining_sign(names: Iterable[str]) -> str:
     """The sign that seems to join several labels in names of classes, of which most parts occur again; "" if none."""
-    for sign in ";|,/+&":
+    for sign in ";|,/+&#":
         parts = [{part.strip() for part in name.split(sign)} for name in names]
         counts = Counter(part for each in parts for part in each)
         joined = set().union(*(each for each in parts if len(each) > 1))
@@ -447,16 +459,12 @@ def joining_sign(names: Iterable[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    return ", ".join(map(_short, names[:5])) + (", ..." if len(names) > 5 else "")
+    return ", ".join(abbreviated(name, LONGEST_NAME) for name in names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def quoted(name: str) -> str:
     """A class name for messages, shortened: by mistake it may be a page of text."""
-    return repr(_short(name))
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
+    return repr(abbreviated(name, LONGEST_NAME))
 
 
 def _natural_order(name: str) -> tuple[int, float, str]:

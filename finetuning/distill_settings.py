@@ -127,7 +127,7 @@ class DistillSettings(TaskTrainingSettings):
 
         if self.task is not None:
             self._given_settings(self.task)  # reports errors without loading the teacher
-        return task_of_model(self.teacher, Checkpoint(self.teacher).config, self.task)
+        return task_of_model(Checkpoint(self.teacher), self.task)
 
     def _chosen_task(self) -> "tuple[str, Task]":
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""

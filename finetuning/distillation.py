@@ -20,6 +20,7 @@ from ..files.options import deciding, options_of
 from ..files.output import write_json
 from ..files.settings import Decision, assemble, build, flat
 from ..files.source import InMemoryData, Source, files_of
+from ..metrics import metric_of
 from ..modeling_mybert import MyBertConfig
 from ..runs import is_sharded, settings_by_name
 from ..runs.model_sizes import SIZE_NAMES, fields_of_size
@@ -282,7 +283,7 @@ class Distillation(Finetuning):
             fitted = fitted_as(task, self.settings.teacher_task[1])
             predictions = fitted.predict(outputs, read, teacher.found.labels)
             found = fitted.measures(predictions, read.examples).scores()
-            self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
+            self.of_teacher |= {metric_of(name, metric): value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.found.model.num_parameters()
         worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self.plan.metric) in self.of_teacher else ""
         sizes = {name: f"{count:,}" for name, count in self.parameters.items()}

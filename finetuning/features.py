@@ -146,6 +146,7 @@ class SentenceSettings:
     max_length: int | None = None  # in tokens; None for the model's maximum
     prompt: str = ""  # prefix of every text
     lower_case: bool = False  # whatever the tokenizer does
+    size: int | None = None  # of vectors, which end there; None for all of it
 
     def text(self, line: str) -> str:
         """The text that the model reads for a line."""
@@ -161,7 +162,9 @@ class SentenceSettings:
                 pooled = states.max(0)
             case _:
                 pooled = states.mean(0)
-        return pooled / max(float(np.linalg.norm(pooled)), 1e-12) if self.normalize else pooled
+        if self.normalize:
+            pooled = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
+        return pooled[: self.size]
 
 
 def sentence_settings(model_dir: str | Path) -> SentenceSettings:
@@ -188,9 +191,11 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
     if isinstance(length := texts.get("max_seq_length"), int):
         found["max_length"] = length
     found["lower_case"] = texts.get("do_lower_case") is True
-    prompts = _content(folder / SENTENCE_SETTINGS)
-    if chosen := prompts.get("default_prompt_name"):
-        found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
+    whole = _content(folder / SENTENCE_SETTINGS)
+    if chosen := whole.get("default_prompt_name"):
+        found["prompt"] = str(whole.get("prompts", {}).get(chosen, ""))
+    if isinstance(size := whole.get("truncate_dim"), int):
+        found["size"] = size
     return SentenceSettings(**found)
 
 

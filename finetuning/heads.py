@@ -160,6 +160,10 @@ def for_inference(model: PreTrainedModel, device: str | torch.device, dtype: str
     if model.config.model_type in ENCODER_TYPES:
         return speed_up(model)
     if isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu" and mkldnn.is_available():
+        if dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            raise SettingError.worded(
+                "{dtype} is bfloat16, and this processor has no instructions for it; expected float32."
+            )
         model.prepack_weights()
     return model
 
@@ -235,12 +239,21 @@ def check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
 
 
 def recorded_activation(checkpoint: Checkpoint) -> str:
-    """The class of torch.nn that sentence-transformers applies to a cross-encoder's output, as recorded, or none."""
+    """The class of torch.nn that sentence-transformers applies to a cross-encoder's output.
+
+    Without a record, a score of no stated problem is a probability, as in sentence-transformers and in pipelines.
+    """
     file = checkpoint.local_folder([SENTENCE_SETTINGS]) / SENTENCE_SETTINGS
     newest = read_json_object(file) if file.is_file() else {}
+    if (prompt := newest.get("default_prompt_name")) and (newest.get("prompts") or {}).get(prompt):
+        raise ValueError(
+            f"{file} has the default prompt {str(prompt)[:80]!r} for texts, which no score has here; expected none: "
+            "remove default_prompt_name, and put the prompt before the texts that need it."
+        )
     newer, oldest = (getattr(checkpoint.config, name, None) for name in SCORE_RECORDS)
     records = [newest, newer] if isinstance(newer, dict) else [newest]  # since version 6, and since 4
-    paths = [*(record.get("activation_fn") for record in records), oldest, "torch.nn.Identity"]
+    usual = "torch.nn.Identity" if checkpoint.config.problem_type else "torch.nn.Sigmoid"
+    paths = [*(record.get("activation_fn") for record in records), oldest, usual]
     path = str(next(filter(None, paths)))
     name = path.rpartition(".")[2]
     known = getattr(nn, name, None)

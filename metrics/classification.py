@@ -129,6 +129,8 @@ def spearman(predictions: ArrayLike, references: ArrayLike) -> float:
 
 def _correlation(function: Callable[..., Any], predictions: ArrayLike, references: ArrayLike) -> float:
     predictions, references = _score_arrays(predictions, references)
+    if len(references) < 2:
+        raise ValueError(f"a correlation needs at least two examples, found {len(references)}.")
     if np.ptp(predictions) == 0 or np.ptp(references) == 0:
         return 0.0
     return float(function(predictions, references).statistic)
@@ -152,6 +154,24 @@ def lower_is_better(metric: str) -> bool:
         metric: Its name, which names of data and columns may precede: `"dev_mae"`.
     """
     return metric.endswith("loss") or metric.rpartition("_")[2] in ("mae", "rmse", "perplexity")
+
+
+def metric_of(name: str, metric: str) -> str:
+    """A metric's name after that of its data, if that has one: `"dev_f1"`."""
+    return f"{name}_{metric}" if name else metric
+
+
+# What other metrics begin with: those of test data, of constant answers and of other calibrations.
+_TAKEN = ("test", "eval", "majority", "mean_value", "uncalibrated", "held_out", "of")
+
+
+def metric_of_class(name: str, metric: str) -> str:
+    """The name of a metric of one class or column: `"person_f1"`; after `of_` if it would look like another's.
+
+    Example:
+        The F1 of the class `test` is `"of_test_f1"`: `"test_f1"` is that of all classes of the test data.
+    """
+    return metric_of(f"of_{name}" if f"{name}_".startswith(tuple(f"{taken}_" for taken in _TAKEN)) else name, metric)
 
 
 _GLUE_FUNCTIONS = {
@@ -224,15 +244,15 @@ def _label_arrays(
 
 
 def _score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return predicted and true numbers as arrays of shape `(examples,)`, at least two examples."""
+    """Return predicted and true numbers as arrays of shape `(examples,)`, at least one example."""
     predicted, true = number_array("predictions", predictions), number_array("references", references)
     if predicted.shape != true.shape or predicted.ndim != 1:
         raise ValueError(
             f"predictions have shape {predicted.shape} and references {true.shape}; expected one number each "
             "per example."
         )
-    if len(true) < 2:
-        raise ValueError(f"a correlation needs at least two examples, found {len(true)}.")
+    if not len(true):
+        raise ValueError("there is no example; expected at least one.")
     for name, values in (("predictions", predicted), ("references", true)):
         if not np.isfinite(values).all():
             raise ValueError(f"{name} hold {int((~np.isfinite(values)).sum())} values that are not finite numbers.")

@@ -43,7 +43,8 @@ def perplexity(losses: ArrayLike, token_counts: ArrayLike | None = None) -> floa
     if not counts.sum() > 0:
         raise ValueError("no token to score: losses are empty or token_counts are all zero.")
     with np.errstate(over="ignore"):
-        return float(np.exp(np.average(losses, weights=counts)))
+        counted = counts > 0  # an infinite loss of no token is none
+        return float(np.exp(np.average(losses[counted], weights=counts[counted])))
 
 
 @dataclass(frozen=True)

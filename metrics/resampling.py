@@ -41,8 +41,9 @@ def paired_bootstrap(
 
     Returns:
         For each metric `a`, `b` and `difference` (second minus first), each with `value`, `low` and `high`, and `p`,
-        two-sided: twice the fraction of resamples in which the difference is 0 or has the other sign, at most 1. A
-        resample without the metric, such as the F1 of a class that it lacks, has no difference.
+        two-sided: twice the fraction of resamples in which the difference is 0 or has the other sign, at most 1; the
+        data itself counts as one such resample, so it is never 0. A resample without the metric, such as the F1 of a
+        class that it lacks, has no difference.
     """
     generator = np.random.default_rng(seed)
     every_row = np.ones((1, rows))

@@ -2,7 +2,7 @@
 
 PyTorch's default kernel for float32 is usually MKL; it also ships oneDNN. On AMD processors MKL uses only its AVX2
 kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4, which executes AVX-512 in two halves, and
-2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
+2.3 times on Zen 5 (docs/cpu_kernels.md).
 """
 
 import functools
@@ -23,7 +23,7 @@ from transformers.activations import ACT2FN
 from .hooks_mybert import Scan, is_plain_linear, scan
 
 KERNELS = ("auto", "mkl", "onednn")
-FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
+FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs
 _FULL_WIDTH_FAMILY = 26  # AMD's CPU family with full-width AVX-512: Zen 5
 _NARROW = 512  # up to this size a weight gradient is faster without copying its operands to contiguous memory
 # What oneDNN does to a product: nothing, or GELU, in the form that its activation has.

@@ -356,7 +356,9 @@ def _one_per_question(inputs: dict[str, Any]) -> list[dict[str, Any]]:
     columns: dict[str, Sequence[str]] = {}
     for key in ("question", "context"):
         if not isinstance(inputs.get(key), Sequence):
-            raise ValueError(f"{key} is {inputs.get(key)!r}; expected a text or a list of texts.")
+            raise ValueError(
+                f"{key} is {' '.join(str(inputs.get(key)).split())[:60]}; expected a text or a list of texts."
+            )
         columns[key] = inputs[key]
     count = max(len(column) for column in columns.values() if not isinstance(column, str))
     for key, column in columns.items():

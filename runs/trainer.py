@@ -34,6 +34,7 @@ from transformers.trainer_utils import EvalLoopOutput, TrainOutput, sort_checkpo
 from ..files.errors import SettingError, worded
 from ..files.moves import discard, sync
 from ..files.output import readable_disk_errors, write_json
+from ..modeling_mybert import IGNORE_INDEX
 from .callbacks import ReadableProgress, SaveAfterEvaluation, StopOnInterrupt, TimeBudget
 from .optimizers import MuonWithAdamW, MyBertAdamW, matrix_groups
 from .run_folder import is_sharded
@@ -210,8 +211,13 @@ class ResumableTrainer(Trainer):
         self, batches: list[dict[str, Any]], device: torch.device, name: str
     ) -> torch.Tensor | int | None:
         """The number of labels under one name, without ignored ones; None if there is no such name."""
-        batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
-        return super().get_batch_samples(iter(batches), len(batches), device)[1]
+        counted = []
+        for batch in batches:
+            if (labels := batch.get(name)) is not None:
+                if labels.is_floating_point():  # a number may be that of ignored labels; only NaN is none
+                    labels = labels.isnan() * IGNORE_INDEX
+                counted.append({**batch, "labels": labels})
+        return super().get_batch_samples(iter(counted), len(counted), device)[1]
 
     def own_optimizer(
         self, name: str, model: nn.Module, groups: Callable[[float], list[dict[str, Any]]]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
 
 from accelerate import PartialState
@@ -22,7 +23,7 @@ from ..finetuning.tasks.registry import evaluation_names
 from ..finetuning.training.plan import sources
 from ..finetuning.training.run import Finetuning
 from ..finetuning.training.trainer import loss_in
-from ..metrics import lower_is_better
+from ..metrics import lower_is_better, metric_of
 from .settings import SuiteSettings
 from .suite_file import OWN_KEYS, PATHS, Suite, as_list
 
@@ -129,7 +130,7 @@ def main_score(metrics: Mapping[str, Any], plan: FinetunePlan, metric: str | Non
 
 def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> float | None:
     """Return the score of always predicting the most frequent answer on some validation data, or None."""
-    return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
+    return metrics.get(metric_of(data, f"majority_{metric}"))
 
 
 def cell_of(metric: str, value: float, spread: float | None = None) -> str:
@@ -259,7 +260,7 @@ class TaskOutcome:
     @property
     def score(self) -> float:
         """The mean over the task's data sets."""
-        return sum(value for value, _ in self.scores) / len(self.scores)
+        return fmean(value for value, _ in self.scores)
 
     @property
     def standard_error(self) -> float | None:
@@ -365,7 +366,7 @@ def _check_plan(arguments: SuiteSettings) -> None:
 def _report(outcomes: Mapping[str, TaskOutcome]) -> tuple[dict[str, Any], float | None]:
     """The entries of `suite.json` for a row of the table, and its average."""
     fractions = [outcome.score for outcome in outcomes.values() if not lower_is_better(outcome.metric)]
-    average = sum(fractions) / len(fractions) if fractions else None
+    average = fmean(fractions) if fractions else None
     tasks = {}
     for task, outcome in outcomes.items():
         tasks[task] = {
@@ -399,13 +400,13 @@ def _outcome(result: Result, chosen: dict[str, Any], tried: list[dict[str, Any]]
         metric = plan.task.main_metric
     else:
         names, metric = [""], plan.metric
-    keys = [f"{name}_{metric}" if name else metric for name in names]
+    keys = [metric_of(name, metric) for name in names]
     scores = [main_score(metrics, plan, key) for key in keys]
     count = plan.settings.folds or plan.settings.num_seeds
     scores = [(mean, None if spread is None else spread / count**0.5) for mean, spread in scores]
     majority = [majority_score(metrics, metric, name) for name in names]
     seeds = {
-        seed: sum(main_score(found, plan, key)[0] for key in keys) / len(keys)
+        seed: fmean(main_score(found, plan, key)[0] for key in keys)
         for seed, found in metrics.get("seeds", {}).items()
     }
     return TaskOutcome(metric, scores, majority, chosen, tried, Path(plan.settings.output_dir), metrics, seeds)
@@ -431,11 +432,11 @@ def _table(
     if any(majority):
         rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
-        given = [values.get(task) for task in outcomes]
-        lists = [as_list(value) for value in given if value is not None]
-        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in as_list(value)) for value in given]
-        whole = len(lists) == len(outcomes)
-        rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
+        given = {task: as_list(values[task]) if values.get(task) is not None else [] for task in outcomes}
+        cells = [" / ".join(f"{part:.1f}" for part in parts) for parts in given.values()]
+        averaged = [given[task] for task, outcome in outcomes.items() if not lower_is_better(outcome.metric)]
+        is_whole = bool(averaged) and all(averaged)
+        rows.append([name, *cells, f"{fmean(map(fmean, averaged)):.1f}" if is_whole else ""])
     note = _caption(arguments, outcomes)
     if suite.published:
         note += " Published scores are of the test data, each in its own settings."

@@ -412,10 +412,14 @@ def _cell(value: Any, decimal_sign: str = ".") -> str:
 
 
 def _plain_cell(value: Any) -> Any:
-    """A value as a spreadsheet holds it: lists are JSON, and a label such as "1" is a number, as those of a sheet."""
-    if isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value):
-        return int(value)
-    return value if value is None or isinstance(value, (int, float)) else _cell(value)
+    """A value as a spreadsheet holds it: lists are JSON, and a label such as "1" is a number, as those of a sheet.
+
+    Its numbers have 15 digits, so a longer one is a text.
+    """
+    text = _cell(value)
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    return int(text) if _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:

@@ -24,7 +24,7 @@ from ...files.processes import torch_threads
 from ...files.settings import build
 from ...files.source import Source, check_kept_columns, rows_of_batch, with_columns
 from ...files.text import PAIR_SEPARATOR, SEPARATED_SUFFIXES, SPREADSHEET_SUFFIX, content_suffix
-from ...metrics import ClassReport
+from ...metrics import ClassReport, metric_of
 from ...pipelines import predict_labeled_only
 from ...pipelines.openvino_model import OpenVinoModel, runs_in_openvino
 from ...pipelines.options import Engine
@@ -85,7 +85,7 @@ class FinetunedModel(NamedTuple):
         for name, part in data.items():
             predictions[name] = self.predictions(part, batch_size, shared=True, progress=True)
             scores = self.task.measures(predictions[name], part.examples).scores()
-            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+            metrics |= {metric_of(name, key): value for key, value in scores.items()}
         return metrics, predictions
 
 
@@ -248,7 +248,6 @@ class Predictor:
         self.cut = self.windowed = self.empty = 0
         self.labels = Counter[str]()
         self._warnings = set[str]()  # those that were logged
-        self._nothing: dict[str, None] = {}  # the answer for a row without a text
         self._key = uuid4().hex
         self._is_settled = False
         self._finetuned: FinetunedModel | None = None
@@ -291,27 +290,25 @@ class Predictor:
         """Predictions for one or more rows, tokenized and sorted by length together; of skipped ones, all are None."""
         settings = self.settings
         skipped = [settings.skip_empty and not has_text(self.task, row) for row in rows]
-        if any(skipped):
-            self.empty += sum(skipped)
-            asked = list(compress(rows, (not skip for skip in skipped)))
-            given = self.answers(asked, progress) if asked else []
-            remaining = iter(given)
-            return [dict(self._nothing) if skip else next(remaining) for skip in skipped]
-        # Rows of the first call are checked before the model is loaded.
-        examples = self.task.examples(rows, labeled=False, new=True)
+        asked = list(compress(rows, (not skip for skip in skipped)))
+        # Rows of the first call are checked before the model is loaded. Any text's answer has the names of its parts.
+        any_text = [replace(rows[0], values=dict.fromkeys(text_columns(self.task), "-"))]
+        examples = self.task.examples(asked or any_text, labeled=False, new=True)
         finetuned = self.load()
         data = finetuned.encode(examples, Source.of(rows[0].source))
         self.cut += data.cut
         self.windowed += data.windowed
+        self.empty += sum(skipped)
         for warning in sorted({*data.warnings} - self._warnings):
             logger.warning("%s", warning)
         self._warnings.update(data.warnings)
         with torch_threads(settings.threads):
             predictions = finetuned.predictions(data, settings.batch_size, progress=progress)
         given = answers(self.task, predictions, data.examples, settings.top_k, settings.probabilities)
-        self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
-        self._nothing |= dict.fromkeys(chain.from_iterable(given))
-        return given
+        if asked:
+            self.labels.update(chain.from_iterable(counted_labels(self.task, answer) for answer in given))
+        remaining, names = iter(given), dict.fromkeys(chain.from_iterable(given))
+        return [dict.fromkeys(names) if skip else next(remaining) for skip in skipped]
 
     def __call__(self, batch: Any) -> Any:
         """Predict a batch, or the batches of an iterator.

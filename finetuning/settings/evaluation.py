@@ -177,7 +177,7 @@ class CompareSettings(TaskChoice, Parts):
             self._given_settings(self.task)  # reports errors without loading a model
         for checkpoint in filter(None, self.checkpoints):
             check_available(checkpoint.name)
-        own = [each and task_of_model(each.name, each.config, self.task) for each in self.checkpoints]
+        own = [each and task_of_model(each, self.task) for each in self.checkpoints]
         name = next((each[0] for each in own if each), str(self.task))
         chosen = [each or (name, TASKS[name]) for each in own]
         return [replace(task, **self._given_settings(name)) for name, task in chosen]

@@ -110,7 +110,7 @@ class TaskChoice:
         from ..tasks.registry import task_of_model
 
         folder = str(getattr(self, "output_dir", ""))
-        _, task = task_of_model(folder, Checkpoint(folder).config)
+        _, task = task_of_model(Checkpoint(folder))
         if "choice_columns" in task.options:
             return "new.jsonl", f"an object with {', '.join(task.columns(labeled=False))}"
         return "new.txt", PAIR_SEPARATOR.join(text_columns(task)) if task.text_pair_column else None
@@ -320,4 +320,4 @@ class FinetunedModelSettings(TaskChoice, Parts):
             name = self.task or TaskArguments.task
             return name, TASKS[name]
         check_available(self.checkpoint.name)
-        return task_of_model(self.checkpoint.name, self.checkpoint.config, self.task)
+        return task_of_model(self.checkpoint, self.task)

@@ -15,7 +15,7 @@ from ...files.errors import SettingError, Wording, worded
 from ...files.source import Source
 from ...metrics.reports import shortened
 from ...tokenization import unknown_warning
-from ..data import TaskData, joining_sign, quoted, sequences_of
+from ..data import MISSING, TaskData, joining_sign, quoted, sequences_of
 from .steps import long_text_lines
 from .task import Task
 
@@ -28,8 +28,6 @@ _FEW_LABELS = 200  # texts a class, below which a linear probe may be better
 _ONE_CLASS = 0.95  # fraction of one class above which a warning is logged
 _DOUBTFUL, _TOO_MANY = 20, 50  # classes, of which most have one example: a warning above the first, else an error
 _FLAGS = ("task", "label_column", "label_separator")  # named in warnings
-# What programs write in place of a missing value; NA and none are also names.
-_MISSING = frozenset(("nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "#N/A", "\\N"))
 _NO_LABEL = frozenset(("-", "?", "N/A", "n/a"))  # in data such as SNLI, where annotators disagree
 _PIECES = re.compile(r"(?<!\S)(##\w|\[CLS\])")
 _TOKENIZED = 0.1  # fraction of texts with pieces above which a warning is logged
@@ -139,7 +137,7 @@ def _is_of_texts(task: Task) -> bool:
 def check_classes(task: Task, examples: Sequence[Any], source: Source) -> None:
     """Reject classes that are no labels: what programs write for a missing one, ids, texts, joined labels."""
     for example in examples if task.has_classes and not task.classes else ():
-        if missing := next((name for name in example.classes if name in _MISSING), None):
+        if missing := next((name for name in example.classes if name in MISSING), None):
             raise SettingError.worded(
                 "{}, row {}: {!r} as {}, which programs write for a missing value; leave it empty ({skip_empty=True} "
                 "leaves such rows out)[, or pass {allow_unusual_labels=True} for a class of this name].",
@@ -188,8 +186,8 @@ def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) 
     """Warnings: suspicious classes, a single dominant class, similar class names, duplicate texts."""
     return [
         *_class_warnings(task, train.examples),
-        *_text_warnings(task, train.examples),
-        *_leaks(task, train.examples, validation.values()),
+        *_text_warnings(train.examples),
+        *_leaks(train.examples, validation.values()),
         *_lone_classes(task, train.examples, validation),
     ]
 
@@ -258,13 +256,13 @@ def _unlabeled(names: Iterable[str]) -> list[str]:
     )
 
 
-def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
+def _text_warnings(examples: Sequence[Any]) -> Iterable[str]:
     empty = sum(not all(text.strip() for text in example.texts) for example in examples)
     if empty:
         yield f"{empty:,} of {len(examples):,} training examples have an empty text."
     if examples and all(_NUMBER.fullmatch(text) for example in examples for text in example.texts):
         yield "All training texts are numbers; are they ids? --text_column names the column of the texts."
-    written = Counter(text for example in examples for text in example.texts if text in _MISSING)
+    written = Counter(text for example in examples for text in example.texts if text in MISSING)
     if written:
         names = " or ".join(written)
         yield f"{written.total():,} training texts are {names}, which programs write for a missing value."
@@ -283,7 +281,7 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         yield f"{which} in the training data with different labels."
 
 
-def _leaks(task: Task, examples: Sequence[Any], validation: Iterable[TaskData]) -> Iterable[str]:
+def _leaks(examples: Sequence[Any], validation: Iterable[TaskData]) -> Iterable[str]:
     known = {example.texts for example in examples}
     for data in validation:
         if both := sum(example.texts in known for example in data.examples):

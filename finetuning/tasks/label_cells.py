@@ -33,7 +33,7 @@ def labels_in_columns(row: DataRow, columns: Sequence[str]) -> frozenset[str]:
 
 
 def labels_in_cells(
-    rows: Sequence[DataRow], column: str, separator: str | None
+    rows: Sequence[DataRow], column: str, separator: str | None, may_be_positions: bool = True
 ) -> tuple[list[frozenset[str]], int | None]:
     """The labels of each row, from lists or from text with a separator; and their number if they are positions.
 
@@ -44,7 +44,7 @@ def labels_in_cells(
     bits = [cell for cell in cells if cell and TRUTH.keys() >= set(cell)]
     widths = {len(cell) for cell in cells if cell}
     # One list alone, [1, 0], might name the labels 1 and 0; not if all do so.
-    if len(bits) == sum(map(bool, cells)) and len(widths) == 1 and (width := widths.pop()) > 1:
+    if may_be_positions and len(bits) == sum(map(bool, cells)) and len(widths) == 1 and (width := widths.pop()) > 1:
         held = [frozenset(str(place) for place, bit in enumerate(cell) if TRUTH[bit]) for cell in cells]
         return held, width
     for row, cell in zip(rows, cells, strict=True):

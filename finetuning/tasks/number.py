@@ -52,7 +52,7 @@ class Number(TextTask):
     teaching: ClassVar[Teaching | None] = NumberTeaching()
 
     def has_label(self, row: DataRow, may_be_blank: bool = True) -> bool:
-        return row.has(self.label_column) and row.value(self.label_column) != self.unlabeled
+        return row.has_number(self.label_column) and row.value(self.label_column) != self.unlabeled
 
     def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[TextExample]:
         """The examples of a file's rows; all decimal commas of a column are read alike."""

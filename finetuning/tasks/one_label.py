@@ -131,13 +131,13 @@ class OneLabel(TextTask):
         return Columns(label, answer, best, probabilities=table)
 
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
-        names = []
+        names, labels = [], Labels(self.classes) if self.classes else None
         for row in filled_predictions(rows):
             name = self._class_name(row, "prediction")
-            if self.classes:
-                name = self.classes[Labels(self.classes).ids([name], f"{row.source}, row {row.number},")[0]]
+            if labels:
+                name = labels.names[labels.ids([name], f"{row.source}, row {row.number},")[0]]
             names.append(name)
-        if not self.classes:
+        if not labels:
             check_alike(rows[0].source, set(names), {str(example.label) for example in examples})
         return list(map(LabelPrediction, names))
 

@@ -221,8 +221,14 @@ class Passages(Task[QuestionExample, AnswerPrediction]):
         examples = [self._example(row, labeled) for row in rows]
         if new:
             return examples
-        if len({example.id for example in examples}) < len(examples):
-            raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
+        first: dict[str, int] = {}
+        for example in examples:
+            if example.id in first:
+                raise ValueError(
+                    f"{rows[0].source}: the questions in rows {first[example.id]} and {example.row} have the id "
+                    f"{quoted(example.id)}; expected an id for each question."
+                )
+            first[example.id] = example.row
         moved = sum(example.moved for example in examples)
         lost = [example for example in examples if example.is_lost]
         if moved or lost:

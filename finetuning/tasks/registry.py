@@ -8,9 +8,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from transformers import PreTrainedConfig
 
-from ...files.checkpoint import TASK_RECORD, head_name, read_json_object
+from ...files.checkpoint import TASK_RECORD, Checkpoint, head_name, read_json_object
 from ...files.errors import worded
-from ...files.loading import longest_sequence
+from ...files.loading import longest_sequence, recorded_length
 from ...files.output import write_json
 from ...files.source import HubSplit, InMemoryData, Source
 from ...files.text import content_name
@@ -36,8 +36,9 @@ def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
     write_json(path, read_json_object(path) | {TASK_RECORD: dict(record)}, sort_keys=True)
 
 
-def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = None) -> tuple[str, Task]:
+def task_of_model(checkpoint: Checkpoint, wanted: str | None = None) -> tuple[str, Task]:
     """The task that a model was fine-tuned for, or a wanted one, as recorded if it is that; with its name."""
+    model, config = checkpoint.name, checkpoint.config
     heads = heads_of(config)
     record = getattr(config, TASK_RECORD, None)
     if record is not None:
@@ -52,12 +53,14 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
         return wanted, fitted_to_model(TASKS[wanted], config)
     # Without a record, the head decides, with the model's maximum length and the default column names.
     problem = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
+    labels, count = Labels.from_config(config), config.num_labels
     fitting = [
         name
         for name, task in TASKS.items()
         if not task.files  # not a benchmark
         and head_name(task.auto_class.__name__) in heads
-        and _fits(task, config, problem)
+        and getattr(task, "problem", problem) == problem
+        and len(task.config_fields(labels).get("id2label", range(count))) == count
     ]
     has_both = heads >= {"MaskedLM", "NextSentencePrediction"}
     if not fitting or has_both:
@@ -69,15 +72,7 @@ def task_of_model(model: str, config: PreTrainedConfig, wanted: str | None = Non
         )
         raise ValueError(worded(template, model, kinds))
     name, task = fitting[0], TASKS[fitting[0]]
-    return name, replace(task, max_length=longest_sequence(config) or max(task.max_length, 512))
-
-
-def _fits(task: Task, config: PreTrainedConfig, problem: str) -> bool:
-    """Whether a model's kind of labels, and the number of its outputs, are those of a task."""
-    if getattr(task, "problem", problem) != problem:
-        return False
-    outputs = task.config_fields(Labels.from_config(config)).get("id2label", range(config.num_labels))
-    return len(outputs) == config.num_labels
+    return name, replace(task, max_length=recorded_length(checkpoint) or max(task.max_length, 512))
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:

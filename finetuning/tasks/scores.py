@@ -14,6 +14,7 @@ from ...cards import PipelineCall
 from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError, worded
 from ...files.source import Source
+from ...metrics import metric_of_class
 from ..data import DataRow, Labels, TaskData, seven_digits, with_decimal_points
 from .losses import ItemLoss, NumberLoss
 from .number import mean_scores, value_metrics, value_scores
@@ -50,7 +51,7 @@ class Scores(TextTask):
     def has_label(self, row: DataRow, may_be_blank: bool = True) -> bool:
         if not self.label_columns:
             raise SettingError.worded("{label_columns} is not set; expected the columns of the numbers to learn.")
-        return any(map(row.has, self.label_columns))
+        return any(map(row.has_number, self.label_columns))
 
     def examples(self, rows: Sequence[DataRow], labeled: bool, new: bool = False) -> list[TextExample]:
         """The examples of a file's rows; all decimal commas of a column are read alike."""
@@ -64,7 +65,7 @@ class Scores(TextTask):
                 raise row.invalid(
                     worded("no number in {}; expected one[, or pass {skip_empty=True}]", ", ".join(self.label_columns))
                 )
-            yield {name: row.finite_number(name) for name in self.label_columns if row.has(name)}
+            yield {name: row.finite_number(name) for name in self.label_columns if row.has_number(name)}
 
     def labels(self, examples: Examples, source: Source) -> Labels | None:
         """The columns."""
@@ -115,17 +116,16 @@ class Scores(TextTask):
             places = [place for place, example in enumerate(examples) if name in example.numbers]
             predicted, true = ([_numbers(side[place])[name] for place in places] for side in (predictions, examples))
             sides[name] = np.array(places, dtype=int), np.array(predicted), np.array(true)
-        filled = {name: side for name, side in sides.items() if len(side[0])}
+        filled = {name: side for name, side in sides.items() if len(side[0])}.items()
 
         def scores() -> dict[str, float]:
-            return _with_means({name: value_scores(predicted, true) for name, (_, predicted, true) in filled.items()})
+            return _with_means({name: value_scores(one, two) for name, (_, one, two) in filled})
 
         def resampled(weights: np.ndarray) -> dict[str, np.ndarray]:
-            columns = filled.items()
-            return _with_means({name: value_metrics(one, two, weights[:, rows]) for name, (rows, one, two) in columns})
+            return _with_means({name: value_metrics(one, two, weights[:, at]) for name, (at, one, two) in filled})
 
         def baseline() -> dict[str, float]:
-            return _with_means({name: mean_scores(true.tolist()) for name, (*_, true) in filled.items()})
+            return _with_means({name: mean_scores(true.tolist()) for name, (*_, true) in filled})
 
         return Measures(scores, lambda: resampled, baseline=baseline)
 
@@ -138,11 +138,11 @@ class Scores(TextTask):
             yield abs(difference), example.columns | {"score": name} | numbers
 
 
-def _with_means(metrics: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _with_means(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The means of metrics over columns, and the metrics of each column with its name."""
-    names = dict.fromkeys(name for each in metrics.values() for name in each)
-    means = {name: sum(each[name] for each in metrics.values()) / len(metrics) for name in names}
-    return means | {f"{column}_{name}": value for column, each in metrics.items() for name, value in each.items()}
+    names = dict.fromkeys(name for each in found.values() for name in each)
+    means = {name: sum(each[name] for each in found.values()) / len(found) for name in names}
+    return means | {metric_of_class(column, name): each[name] for column, each in found.items() for name in each}
 
 
 def _numbers(item: LabelPrediction | TextExample) -> Mapping[str, float]:

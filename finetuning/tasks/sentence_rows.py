@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...files.conll import split_words
 from ..data import DataRow
@@ -45,7 +46,8 @@ def rows_by_sentence(rows: Sequence[DataRow], text_column: str, is_part: bool = 
             sentences.append([])
             number = given
             (returning if str(given) in known else known).add(str(given))
-        sentences[-1].append(row)
+        word = str(row.get(text_column))  # a number, as a spreadsheet may hold it
+        sentences[-1].append(replace(row, values=row.values | {text_column: word}))
     if returning and not is_part:
         logger.warning(
             "%s: the number of a sentence, %r, returns after another one, so its words are several sentences: right "
@@ -68,4 +70,4 @@ def refuse_single_words(rows: Sequence[DataRow], text_column: str, label_column:
 
 def _has_one_word(row: DataRow, column: str) -> bool:
     value = row.get(column)
-    return isinstance(value, str) and len(split_words(value)) == 1
+    return isinstance(value, (str, int, float)) and len(split_words(str(value))) == 1

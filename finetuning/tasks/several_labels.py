@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -16,7 +16,7 @@ from typing_extensions import Self
 from ... import metrics
 from ...files.errors import SettingError
 from ...files.source import Source
-from ..data import DataRow, Labels, TaskData, listed, rounded
+from ..data import TRUTH, DataRow, Labels, TaskData, listed, rounded
 from .calibration import Calibrator
 from .label_cells import SEPARATORS, check_alike, labels_in_cells, labels_in_columns, mark_between
 from .losses import ItemLoss, LabelLoss
@@ -60,6 +60,16 @@ def label_probabilities(predictions: Predictions, examples: Examples) -> tuple[n
     return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(holds)
 
 
+def _mark_in(rows: Sequence[DataRow], names: Collection[str]) -> str:
+    """The separator in predictions: one that leaves classes of the data or titles of columns, as in tables of ours."""
+    titles, known = "".join(rows[0].values), {*names, *rows[0].values, ""}
+    for mark in sorted(SEPARATORS, key=lambda mark: mark in titles):
+        parts = (part.strip() for row in rows for part in str(row.get("prediction") or "").split(mark))
+        if mark not in "".join(names) and known.issuperset(parts):
+            return mark
+    return mark_between(names)
+
+
 class LabelTable(PredictionFile):
     """A table whose separator of labels is in none of the classes, even if they are not predicted."""
 
@@ -72,7 +82,9 @@ class SeveralLabels(TextTask):
     """Names of labels, in a column with a separator or as lists; or a column of 0 and 1 for each label."""
 
     label_column: str = "labels"
+    has_names_0_and_1: bool = False  # so that a list of them names labels
 
+    learned_fields: ClassVar[tuple[str, ...]] = ("has_names_0_and_1",)
     own_options: ClassVar[tuple[str, ...]] = ("label_columns", "label_separator")
     problem: ClassVar[str] = "multi_label_classification"
     loss: ClassVar[ItemLoss] = LabelLoss()
@@ -119,11 +131,17 @@ class SeveralLabels(TextTask):
         """The examples of a file's rows; all labels of a column are read alike."""
         if not labeled or self.label_columns:
             return super().examples(rows, labeled)
-        labels, positions = labels_in_cells(rows, self.label_column, self.label_separator)
+        labels, positions = labels_in_cells(rows, self.label_column, self.label_separator, not self.has_names_0_and_1)
         if positions:
             logger.info("%s: labels are 0 and 1 for each of %d, in the order of their ids.", rows[0].source, positions)
         pairs = zip(super().examples(rows, labeled=False), labels, strict=True)
         return [replace(example, label=label, positions=positions) for example, label in pairs]
+
+    def trained_on(self, examples: Examples, source: Source) -> tuple[Self, Examples]:
+        """The task, which reads 0 and 1 in other data as in the training data: as names, or as one for each label."""
+        names = {name for example in examples for name in example.classes}
+        are_named = not self.label_columns and examples[0].positions is None and names <= TRUTH.keys()
+        return replace(self, has_names_0_and_1=are_named), examples
 
     def _labels_of(self, rows: Sequence[DataRow]) -> Iterable[frozenset[str]]:
         return (labels_in_columns(row, self.label_columns) for row in rows)
@@ -180,7 +198,7 @@ class SeveralLabels(TextTask):
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
         # The data may have only some of the classes; a table written by us has columns for all.
         names = {name for example in examples for name in example.classes}
-        labels, positions = labels_in_cells(rows, "prediction", mark_between([*rows[0].values, *names]))
+        labels, positions = labels_in_cells(rows, "prediction", _mark_in(rows, names), not self.has_names_0_and_1)
         numbers = set(Labels.numbered(positions or examples[0].positions or 0).names)
         if numbers and not names.union(*labels) <= numbers:
             source = rows[0].source

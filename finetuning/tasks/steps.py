@@ -56,31 +56,38 @@ _MAX_LABELS = 10  # in the summary of predictions
 
 def read_examples(task: Task, source: Source, skip_empty: bool = False) -> list[Any]:
     """Read labeled examples to be measured on, with the settings that they imply, see `Format.infer_columns`."""
-    rows = read_task_rows(task, source, labeled=True, skip_empty=skip_empty)
+    rows = read_task_rows(task, source, skip_empty=skip_empty)
     return task.infer_columns(rows).examples(rows, labeled=True)
 
 
-def read_task_rows(task: Task, source: Source, labeled: bool, skip_empty: bool = False) -> list[DataRow]:
-    """Read the rows of a file, with `skip_empty` those with text and label; columns may be missing in some."""
+def read_task_rows(task: Task, source: Source, labeled: bool | None = True, skip_empty: bool = False) -> list[DataRow]:
+    """Read the rows of a file, with `skip_empty` those with text and label; columns may be missing in some.
+
+    With `labeled` None, they have labels if any of them has one.
+    """
     rows = list(rows_of(source, task))
     if not rows:
         raise ValueError(f"{source} holds no rows.")
+    if labeled is None:
+        labeled = any(task.has_label(row, may_be_blank=False) for row in rows)
     check_columns(rows, task.columns(labeled))
     if labeled:
         rows = list(accepted_rows(rows, task.columns(labeled)))
     if not skip_empty:
         return rows
-    filled = [row for row in rows if not is_empty(task, row)]
+    filled = [row for row in rows if not is_empty(task, row, labeled)]
+    needed = ("text", "label") if labeled else ("text",)
     if not filled:
-        raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
+        raise ValueError(f"{source} has {len(rows)} rows, and none with {'both ' * labeled}{' and '.join(needed)}.")
     if left_out := len(rows) - len(filled):
-        logger.info("%s: %d of %d rows have no text or no label and are left out.", source, left_out, len(rows))
+        what = " or ".join(f"no {part}" for part in needed)
+        logger.info("%s: %d of %d rows have %s and are left out.", source, left_out, len(rows), what)
     return filled
 
 
-def is_empty(task: Task, row: DataRow) -> bool:
-    """Whether a row of labeled data has no text, or no label."""
-    return not (has_text(task, row) and task.has_label(row, may_be_blank=False))
+def is_empty(task: Task, row: DataRow, labeled: bool = True) -> bool:
+    """Whether a row has no text, or, of labeled data, no label."""
+    return not (has_text(task, row) and (not labeled or task.has_label(row, may_be_blank=False)))
 
 
 def has_text(task: Task, row: DataRow) -> bool:

@@ -513,7 +513,9 @@ def _entity_measures(predictions: Predictions, true: Predictions, suffix: bool) 
     def scores() -> dict[str, float]:
         found = metrics.entity_metrics(predictions, true, suffix=suffix)
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
-        return overall | {f"{name}_f1": each["f1"] for name, each in found.items() if isinstance(each, dict)}
+        return overall | {
+            metrics.metric_of_class(name, "f1"): each["f1"] for name, each in found.items() if isinstance(each, dict)
+        }
 
     def resampled() -> metrics.WeightedMetrics:
         _, words = _item_counts(lambda tags: zip(tags, count(), strict=False), predictions, true)
@@ -523,7 +525,9 @@ def _entity_measures(predictions: Predictions, true: Predictions, suffix: bool) 
             found = metrics.count_metrics(items, weights)
             overall = {"precision": found["precision"], "recall": found["recall"], "f1": found["micro_f1"]}
             overall |= {"accuracy": metrics.count_metrics(words, weights)["accuracy"]}
-            return overall | {f"{name}_f1": found["f1"][:, number] for number, name in enumerate(types)}
+            return overall | {
+                metrics.metric_of_class(name, "f1"): found["f1"][:, number] for number, name in enumerate(types)
+            }
 
         return weighted
 
@@ -570,7 +574,7 @@ def _conll_words(example: TaggedSentence) -> list[str]:
 def _entities(
     example: TaggedSentence, tags: Sequence[str], scores: Sequence[float], letters: Letters
 ) -> list[dict[str, Any]]:
-    """The entities of a sentence, see `Words.answers`."""
+    """The entities of a sentence, as `columns_of` gives them."""
     text, spans = example.text, example.spans
     if text is None:
         text = " ".join(example.words)
@@ -592,6 +596,5 @@ def _parts(tag: str, letters: Letters) -> tuple[str, str]:
 
 def _inside(tag: str, letters: Letters) -> str:
     """The tag of an entity's further words, for one of its words."""
-    if tag == OUTSIDE:
-        return tag
-    return f"{tag[:-1]}I" if letters == "last" else f"I{tag[1:]}"
+    inside = f"{tag[:-1]}I" if letters == "last" else f"I{tag[1:]}"
+    return tag if tag == OUTSIDE else inside

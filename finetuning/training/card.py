@@ -22,10 +22,10 @@ from ...cards import (
 )
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
+from ...files.options import Group, deciding, default_of, options_of
 from ...files.source import Source
 from ...files.tables import USUAL, read_table
 from ...metrics.reports import shortened
-from ...runs import OPTIMIZERS
 from ..tasks.steps import PLACE_COLUMNS
 from ..tasks.task import Task
 from .finetune_settings import CONTRASTIVE, Approach
@@ -37,6 +37,15 @@ _CLASSES = 30  # listed on the card, those with the most examples
 # Prefixes of metric names: without the temperature; with temperatures fitted by cross-fitting.
 UNCALIBRATED, CROSS_FITTED = "uncalibrated_", "held_out_"
 _CALIBRATION_ERROR = "expected_calibration_error"
+# Options on the card, if they are not at their defaults, and those that it says in other words.
+_GROUPS = {
+    *(Group.EXAMPLES, Group.SEQUENCES, Group.MODEL, Group.PARTS, Group.FEATURES, Group.TRAINING, Group.FURTHER),
+}
+_SAID_OTHERWISE = {
+    *("learning_rate", "muon_learning_rate", "embedding_learning_rate", "num_train_epochs", "max_steps", "seed"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "num_seeds", "folds", "lora", "peft_config"),
+    *("max_length", "pooling", "approach", "greater_is_better", "save_only_model", "ignore_data_skip"),
+}
 _CONFUSED, _ERRORS, _LONGEST_CELL = 10, 10, 300  # pairs of classes and errors on it, and characters of a text there
 
 
@@ -188,13 +197,21 @@ def _hyperparameters(
 ) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
     settings, pooling = plan.settings, plan.pooling(approach).value
+    options = options_of(type(settings))
+    others = {
+        name.replace("_", " "): value
+        for name, value in deciding(settings).items()
+        if getattr(options[name], "group", None) in _GROUPS
+        and name not in _SAID_OTHERWISE
+        and value not in (None, default_of(options[name]))
+    }
     if not approach.takes_steps:
         estimator = "ridge" if task.loss.is_regression else "logistic"
         return {
             "approach": f"linear probe: {estimator} regression on frozen vectors, its C chosen by cross-validation",
             "longest sequence": task.max_length,
             "pooling": pooling or "the model's own",
-        }
+        } | others
     duration = {"steps": settings.max_steps} if settings.max_steps > 0 else {"epochs": plan.value("num_train_epochs")}
     batch = plan.training.train_batch_size
     rate, why = plan.value("learning_rate"), plan.reason("learning_rate")
@@ -209,14 +226,7 @@ def _hyperparameters(
         "adapter": ("LoRA, rank 8 on query and value" if settings.lora else None)
         or (settings.peft_config and Path(settings.peft_config).name),
         "pooling": pooling,
-        "frozen": settings.freeze or (settings.freeze_layers if settings.freeze_layers >= 0 else None),
-        "head first, epochs": settings.train_head_first or None,
-        "gradual unfreezing, epochs a layer": settings.gradual_unfreezing or None,
-        "reinitialized top layers": settings.reinitialize_layers or None,
-        "dropout": settings.dropout,
-        "optimizer": settings.optim if settings.optim in OPTIMIZERS else None,
         "learning rate of Muon": settings.muon_learning_rate if settings.optim == "muon" else None,
-        "learning rate from layer to layer": settings.layer_decay if settings.layer_decay != 1 else None,
         "learning rate of word embeddings": f"x {factor:g}" if factor != 1 else None,
     }
     arguments = plan.training
@@ -227,24 +237,26 @@ def _hyperparameters(
         "longest sequence": task.max_length,
         **further,
         **{name: value for name, value in transfer.items() if value is not None},
+        **others,
     }
 
 
 def _results(plan: FinetunePlan, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
-    files = {"": plan.files.validation_file or [], "test_": plan.files.test_file or []}
+    files = {False: plan.files.validation_file or [], True: plan.files.test_file or []}
     data = {
-        prefix: plan.files.dataset
+        is_test: plan.files.dataset
         or ", ".join(Source.of(name).described for name in names)
         or run.train.source.described
-        for prefix, names in files.items()
+        for is_test, names in files.items()
     }
+    of_test = {name: bool(run.test) and name.startswith("test_") for name in metrics}
     return [
         EvalResult(
             task_type=run.task.pipeline,
             dataset_type=plan.settings.task,
-            dataset_name=data["test_" if name.startswith("test_") else ""],
+            dataset_name=data[of_test[name]],
             # otherwise it would get the name of the other split
-            dataset_split="test" if name.startswith("test_") else None,
+            dataset_split="test" if of_test[name] else None,
             metric_type=name,
             metric_value=value,
         )

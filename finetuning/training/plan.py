@@ -140,7 +140,8 @@ def FinetuningArguments(**given: Any) -> FinetuneSettings:  # noqa: N802  # a cl
     """The settings of `finetune`, from the options of the command as keywords; checked as by `finetune` itself.
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
-    `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
+    `datasets.Dataset` or an iterable, see `mybert.finetuning.data.rows_of`; for several validation sets, a dictionary
+    by name.
 
     Raises:
         TypeError: If there is no such option.
@@ -227,7 +228,8 @@ def completed(plan: FinetunePlan, task: Task, num_examples: int, validation: Map
 
 
 def _steps_of_an_epoch(arguments: TrainingArguments, sequences: int) -> int:
-    batches = math.ceil(sequences / (arguments.train_batch_size * arguments.world_size))
+    rounded = math.floor if arguments.dataloader_drop_last else math.ceil
+    batches = rounded(sequences / (arguments.train_batch_size * arguments.world_size))
     return max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
 
 

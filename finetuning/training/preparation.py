@@ -21,8 +21,9 @@ from ...files.checkpoint import Checkpoint
 from ...files.errors import SettingError, how_to_install
 from ...files.loading import load_tokenizer, longest_sequence
 from ...files.source import Source
+from ...metrics import metric_of
 from ...modeling_mybert import IGNORE_INDEX
-from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData, accepted_rows, rows_of
+from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, Labels, TaskData, rows_of
 from ..heads import check_max_length, encoder_layers, has_new_head, reinitialize_layers
 from ..prediction.predictor import task_for_columns
 from ..tasks.data_report import check_classes
@@ -72,23 +73,20 @@ def read_run(
     if tokenizer is None:
         tokenizer = _tokenizer_of(settings.model)
     data = sources(plan)
-    measured = {"_".join(filter(None, ("test", name))) for name in data["test"]}
-    if both := measured & data["validation"].keys():
-        raise ValueError(
-            f"Validation data is named {min(both)!r}, as the metrics of test data; expected another name."
-        )
+    if data["test"] and (both := [name for name in data["validation"] if f"{name}_".startswith("test_")]):
+        raise ValueError(f"Validation data is named {both[0]!r}, as the metrics of test data; expected another name.")
     seed = settings.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
     everything: Sequence[Any] = ()
     for train in data["train"].values():
-        rows = read_task_rows(task, train, labeled=True, skip_empty=settings.skip_empty)
+        rows = read_task_rows(task, train, skip_empty=settings.skip_empty)
         task = task.infer_columns(rows)
         task, everything = task.trained_on(task.examples(rows, labeled=True), train)
         found["train", ""] = everything
         if labels_for is None and not settings.allow_unusual_labels:
             check_classes(task, everything, train)
     for name, source in data["validation"].items():
-        rows = read_task_rows(task, source, labeled=True, skip_empty=settings.skip_empty)
+        rows = read_task_rows(task, source, skip_empty=settings.skip_empty)
         found["validation", name] = task.examples(rows, labeled=True)
     if (settings.validation_split or settings.folds) and (line := equal_texts_line(task, everything)):
         logger.warning("%s: %s", data["train"][""], line)
@@ -96,9 +94,10 @@ def read_run(
         found["train", ""], found["validation", ""] = split_off(task, everything, settings.validation_split, seed)
         data["validation"] = dict(data["train"])
     if settings.max_train_samples and everything:
-        found["train", ""] = sample(task, found["train", ""], settings.max_train_samples, seed)
+        found["train", ""] = sample(found["train", ""], settings.max_train_samples, seed)
     for name, source in data["test"].items():
-        found["test", name] = _test_examples(task, source)
+        rows = read_task_rows(task, source, labeled=None, skip_empty=settings.skip_empty)
+        found["test", name] = task.examples(rows, any(task.has_label(row, may_be_blank=False) for row in rows))
     source_of = {(split, name): data[split][name] for split, name in found}
     if labels_for is not None:
         labels = labels_for(task, [(source_of[key], examples) for key, examples in found.items()])
@@ -125,13 +124,6 @@ def _tokenizer_of(model: str) -> PreTrainedTokenizerBase:
     if longest is not None:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     return tokenizer
-
-
-def _test_examples(task: Task, source: Source) -> Sequence[Any]:
-    """Examples of test data, which has labels in all rows or in none."""
-    rows = read_task_rows(task, source, labeled=False)
-    is_labeled = any(map(task.has_label, rows))
-    return task.examples(list(accepted_rows(rows, task.columns(labeled=True))) if is_labeled else rows, is_labeled)
 
 
 def _unlabeled_examples(task: Task, source: Source) -> Sequence[Any]:
@@ -184,7 +176,7 @@ def check_metric(run: TaskRun, plan: FinetunePlan) -> None:
         names = {"loss"}.union(set.intersection(*map(set, found)))
     for name, data in run.validation.items():
         scores = _scores_of_right(run.task, data.examples, str(data.source))
-        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *scores)}
+        names |= {metric_of(name, metric) for metric in ("loss", *scores)}
     for data in run.test.values():
         if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
             _scores_of_right(run.task, data.examples, str(data.source))
@@ -308,7 +300,7 @@ def equal_texts_line(task: Task, examples: Sequence[Any]) -> str:
     )
 
 
-def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
+def sample(examples: Sequence[E], count: int, seed: int) -> list[E]:
     """Draw a stratified sample of examples, in their order; all of them if there are no more."""
     if count >= len(examples):
         return list(examples)
@@ -362,7 +354,7 @@ def _model_selection() -> Any:
 
 
 def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
-    """Draw indices; not stratified if a class has one example, or if there are more classes than draws."""
+    """Draw indices, stratified unless there are more classes than draws; a class's only example is not drawn."""
     train_test_split = _model_selection().train_test_split
     if not 0 < count < total:
         raise SettingError.worded(

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...files.errors import how_to_install
-from ...modeling_mybert import IGNORE_INDEX, flat_indices, mean_of
+from ...modeling_mybert import flat_indices, mean_of
 from ...runs import OPTIMIZERS, ResumableTrainer
 from ..data import LABEL_ARGUMENTS, WINDOW_WEIGHT, TaskData
 from ..heads import output_layer
@@ -208,7 +208,7 @@ class TaskTrainer(ResumableTrainer):
     def _count_here(self, batch: dict[str, Any]) -> torch.Tensor:
         """The number of items over which the loss of a batch in this process is a mean."""
         if self.compute_loss_func is None:
-            return (batch["start_positions" if "start_positions" in batch else "labels"] != IGNORE_INDEX).sum()
+            return self.run.task.loss.labeled(batch).sum()
         loss: Any = self.compute_loss_func
         return loss.count(batch).flatten()[0]
 
@@ -361,7 +361,7 @@ def _best(
 
     def held_out_loss(strength: float) -> float:
         losses = [0.0]
-        for fold in range(folds.max() + 1):
+        for fold in np.unique(folds):
             is_out = folds == fold
             if len(np.unique(targets[~is_out])) > 1:
                 fitted = make(strength).fit(vectors[~is_out], targets[~is_out], weights[~is_out])

@@ -124,6 +124,21 @@ def test_case_13_numbered_words_of_germeval_have_outer_tags(tmp_path, name):
     assert (second["tokens"], second["tags"]) == (["BMW"], ["B-ORG"])
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1\tHi\tO\n\n1\tthe\tO\n2\tcat\tO\n", [["Hi"], ["the", "cat"]]),
+        ("1\tHi\tO\n\n1\tHo\tO\n", [["Hi"], ["Ho"]]),
+        ("1\tCD\tO\n\n7\tCD\tO\n", [["1"], ["7"]]),
+        ("1\tCD\tO\n", [["1"]]),
+        ("id\tword\ttag\n1\tHi\tO\n", [["Hi"]]),
+    ],
+)
+def test_read_conll_of_one_numbered_word_reads_it_as_the_others(text, expected, tmp_path):
+    (tmp_path / "t.tsv").write_text(text)
+    assert [row["tokens"] for row in read_conll(tmp_path / "t.tsv")] == expected
+
+
 def test_read_conll_of_words_numbered_from_zero_reads_the_words(tmp_path):
     """As a data frame is written with its index."""
     (tmp_path / "t.tsv").write_text("0\tAda\tB-PER\n1\tran\tO\n\n2\tBob\tB-PER\n3\tsat\tO\n")

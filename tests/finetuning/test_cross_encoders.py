@@ -62,7 +62,34 @@ def test_case_11_predict_of_a_cross_encoder_gives_the_score_of_the_library(recor
     folder = recorded(**RECORDS[record](path))
     expected = scores_by_library(folder)
     np.testing.assert_allclose(scores_of(folder), expected, atol=1e-5)
-    assert np.allclose(expected, scores_of(plain), atol=1e-5) is (path == IDENTITY)
+    assert np.allclose(expected, scores_of(plain), atol=1e-5) is (path == SIGMOID)
+
+
+@pytest.mark.parametrize("problem", [None, "regression"])
+def test_predict_of_one_output_without_a_record_gives_the_score_of_the_pipeline(problem, recorded):
+    folder = recorded(problem_type=problem)
+    run = transformers.pipeline("text-classification", model=str(folder), device="cpu")
+    by_pipeline = [run({"text": text, "text_pair": pair})["score"] for text, pair in PAIRS]
+    np.testing.assert_allclose(scores_of(folder), by_pipeline, atol=1e-5)
+    if problem is None:  # else the library has a probability, too
+        np.testing.assert_allclose(scores_of(folder), scores_by_library(folder), atol=1e-5)
+
+
+def test_predict_of_a_cross_encoder_reads_as_much_as_its_tokenizer_says(plain, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    CrossEncoder(str(plain), max_length=7, device="cpu").save_pretrained(str(tmp_path / "short"))
+    np.testing.assert_allclose(scores_of(tmp_path / "short"), scores_by_library(tmp_path / "short"), atol=1e-5)
+    assert scores_of(tmp_path / "short") != scores_of(plain)
+
+
+def test_predict_of_a_cross_encoder_with_a_prompt_is_an_error(plain, tmp_path):
+    from sentence_transformers import CrossEncoder
+
+    options = {"prompts": {"query": "the "}, "default_prompt_name": "query"}
+    CrossEncoder(str(plain), device="cpu", **options).save_pretrained(str(tmp_path / "prompted"))
+    with pytest.raises(ValueError, match=r"has the default prompt 'query' for texts, which no score has here"):
+        scores_of(tmp_path / "prompted")
 
 
 @pytest.mark.parametrize("activation", [torch.nn.Sigmoid(), torch.nn.Identity()])

@@ -14,7 +14,7 @@ import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.files.checkpoint import TASK_RECORD
+from mybert.files.checkpoint import TASK_RECORD, Checkpoint
 from mybert.files.errors import SettingError
 from mybert.finetuning import TASKS, EvaluateArguments, commands, evaluate_model
 from mybert.finetuning.data import Labels
@@ -249,12 +249,15 @@ def test_a_model_knows_its_task_columns_and_length(tmp_path, rte, finetuned):
         ({"architectures": ["BertForMultipleChoice"]}, "multiple_choice"),
     ],
 )
-def test_the_task_of_a_model_without_record_is_that_of_its_head(fields, name):
-    config = BertConfig(**{"architectures": ["BertForSequenceClassification"], **fields})
-    found, task = task_of_model("a model", config)
+def test_the_task_of_a_model_without_record_is_that_of_its_head(fields, name, tmp_path):
+    BertConfig(**{"architectures": ["BertForSequenceClassification"], **fields}).save_pretrained(tmp_path)
+    found, task = task_of_model(Checkpoint(tmp_path))
     assert (found, task.max_length) == (name, 512)
-    with pytest.raises(ValueError, match=r"a model is BertModel, without a head for a task; expected a fine-tuned"):
-        task_of_model("a model", BertConfig(architectures=["BertModel"]))
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 16}')
+    assert task_of_model(Checkpoint(tmp_path))[1].max_length == 16
+    BertConfig(architectures=["BertModel"]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"is BertModel, without a head for a task; expected a fine-tuned"):
+        task_of_model(Checkpoint(tmp_path))
 
 
 @pytest.mark.parametrize("names", [("negative", "positive"), ("0", "1"), ("1", "0"), ("LABEL_0", "LABEL_1")])

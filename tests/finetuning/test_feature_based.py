@@ -102,6 +102,7 @@ def test_extract_features_layer_is_that_hidden_state(layer, encoder, text_file, 
             assert file.metadata()["features"] == f"layer {layer % 6}"
 
 
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bfloat16 kernels")
 def test_extract_features_bfloat16_is_computed_in_it(encoder, text_file, tmp_path):
     found = []
     for dtype in ("float32", "bfloat16"):
@@ -246,6 +247,21 @@ def test_a_model_of_its_own_pooling_reads_the_default_prompt_and_is_a_mean_witho
         extract_features(FeaturesArguments(model=str(model), pooling=pooling, **files))
         found.append(load_file(output)["features"])
     np.testing.assert_array_equal(*found)
+
+
+def test_vectors_of_own_pooling_end_where_the_library_ends_them(encoder, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    folder = tmp_path / "short"
+    SentenceTransformer(str(encoder), device="cpu", truncate_dim=3).save_pretrained(str(folder))
+    output = str(tmp_path / "f.safetensors")
+    lines = ["the cat sat", "a dog ran under the tree"]
+    (tmp_path / "t.txt").write_text("\n".join(lines))
+    files = {"text": [str(tmp_path / "t.txt")], "output": output}
+    found = extract_features(FeaturesArguments(model=str(folder), pooling="own", **files))
+    vectors = load_file(output)["features"]
+    assert found["size"] == vectors.shape[1] == 3
+    np.testing.assert_allclose(vectors, SentenceTransformer(str(folder), device="cpu").encode(lines), atol=1e-5)
 
 
 @pytest.mark.parametrize(

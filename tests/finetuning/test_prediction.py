@@ -773,6 +773,13 @@ def test_predict_kept_columns_may_be_missing_in_some_rows(tmp_path, models):
     assert [row.get("id", "none") for row in written] == [1, "none", None]
 
 
+def test_predict_bfloat16_without_kernels_is_an_error(models, monkeypatch):
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+    with pytest.raises(ValueError, match="dtype is bfloat16, and this processor has no instructions for it"):
+        mybert.predict(models / "sst2", ["a cat"], dtype="bfloat16")
+
+
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bfloat16 kernels")
 def test_predict_bfloat16_labels_are_mostly_those_of_float32(models, texts, expected):
     found = mybert.predict(models / "sst2", texts, dtype="bfloat16")
     assert [row["score"] for row in found] != [round(score, 6) for _, score in expected]

@@ -63,9 +63,9 @@ def test_equal_texts_stay_together_and_are_counted(arguments, look, caplog):
 
 
 def test_samples_keep_the_proportions():
-    drawn = sample(CLASSIFICATION, EXAMPLES, 12, seed=3)
+    drawn = sample(EXAMPLES, 12, seed=3)
     assert len(drawn) == 12 and sum(example.label == "good" for example in drawn) == 3
-    assert sample(CLASSIFICATION, EXAMPLES, 100, seed=3) == EXAMPLES
+    assert sample(EXAMPLES, 100, seed=3) == EXAMPLES
 
 
 def test_max_train_samples_does_not_change_the_held_out_part(arguments, look):

@@ -108,7 +108,7 @@ def test_examples_broken_row_is_an_error(task, row, found):
 
 def test_examples_several_rows_that_do_not_fit():
     row = QUESTION | {"id": "a", "answers": "fish"}
-    with pytest.raises(ValueError, match="the same id"):
+    with pytest.raises(ValueError, match="rows 1 and 2 have the id 'a'"):
         examples_of("question_answering", row, row)
     with pytest.raises(ValueError, match="row 2: 3 choices; expected 2 as in row 1"):
         examples_of(

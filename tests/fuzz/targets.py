@@ -336,7 +336,7 @@ def read_folder(file: Path) -> None:
     config = checkpoint.config
     longest_sequence(config)
     recorded_activation(checkpoint)
-    task_of_model(str(file.parent), config)
+    task_of_model(checkpoint)
 
 
 def read_tokenizer(file: Path) -> None:

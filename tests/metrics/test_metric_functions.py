@@ -97,7 +97,14 @@ def test_glue_values_are_the_single_functions():
 def test_perplexity():
     assert metrics.perplexity([math.log(8.0)] * 3) == pytest.approx(8.0)
     assert metrics.perplexity([1.0, 4.0], [30, 10]) == pytest.approx(math.exp(1.75))
-    assert metrics.perplexity([1e9]) == math.inf
+    assert metrics.perplexity([1e9]) == metrics.perplexity([1.0, math.inf]) == math.inf
+    assert metrics.perplexity([math.inf, 1.0], [0, 1]) == pytest.approx(math.e)
+
+
+def test_errors_of_one_value_are_defined_and_its_correlation_is_not():
+    assert metrics.errors_of_values([1.0], [3.0]) == {"mae": 2.0, "rmse": 2.0}
+    with pytest.raises(ValueError, match="there is no example; expected at least one"):
+        metrics.errors_of_values([], [])
 
 
 @pytest.mark.parametrize(
