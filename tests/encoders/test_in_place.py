@@ -9,7 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from torch import nn
-from transformers import AutoModel, GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration, pipeline
+from transformers import (
+    AutoModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    pipeline,
+)
 
 import mybert
 from mybert import MyBertConfig, MyBertForMaskedLM
@@ -114,6 +122,18 @@ def test_speed_up_after_restore_of_a_model_with_the_same_configuration_packs_aga
     mybert.speed_up(models.fast)
     agree(models.stock, models.fast, models.batch("right"))
     assert packed.value
+
+
+def test_speed_up_leaves_a_mybert_of_code_from_the_hub_as_it_is():
+    class FromTheHub(PreTrainedModel):
+        config_class = MyBertConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.layer = nn.Linear(2, 2)
+
+    model = FromTheHub(MyBertConfig())
+    assert mybert.speed_up(model) is model and type(model.layer) is nn.Linear
 
 
 def test_speed_up_model_of_another_kind_raises_one_sentence():
