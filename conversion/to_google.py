@@ -17,7 +17,7 @@ from ..files.settings import build
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
-from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
+from .key_map import ACTIVATIONS, GROUPS, RATES, SIZES, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .settings import ConvertToGoogleSettings
 from .tensorflow import bundle_files, write_tensor_bundle
@@ -125,9 +125,9 @@ def _google_configuration(
     decisions = []
     if config.is_decoder:
         raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides.")
-    if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
-        problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
-        raise ValueError(f"{folder.path}: {problem}")
+    if folder.untied:
+        problem = "Google's graph has one bias and uses the word embeddings as output weights"
+        raise ValueError(f"{folder.path}: {folder.untied}; {problem}.")
     activation = _GOOGLES_NAMES.get(config.hidden_act)
     if activation is None:
         if not allow_other_activation:
