@@ -22,7 +22,7 @@ from mybert.conversion.model_folder import EncoderFolder
 from mybert.conversion.transformers_bert import copy_what_goes_along
 from mybert.files.checkpoint import Checkpoint
 from mybert.files.errors import SettingError
-from mybert.tokenization import save_vocab
+from mybert.tokenization import load_vocab, save_vocab
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +135,17 @@ def save_their_tokenizer(folder, **settings):
     path = folder / "tokenizer_config.json"
     content = json.loads(path.read_text()) | settings
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+@pytest.mark.parametrize("convert", [to_transformers_bert, export_google_checkpoint])
+def test_a_vocab_txt_that_contradicts_the_tokenizer_is_made_anew(tmp_path, convert, save_model, write_vocab, pieces):
+    """All commands read `tokenizer.json`; an older `vocab.txt` numbers other pieces."""
+    save_model(tmp_path / "model", "masked-lm")
+    write_vocab(tmp_path / "model", [*pieces[:9], *reversed(pieces[9:])])
+    report = convert(tmp_path / "model", f"{tmp_path}/out/")
+    assert load_vocab(tmp_path / "out" / "vocab.txt") == {piece: index for index, piece in enumerate(pieces)}
+    made = "tokenizer: copied, vocab.txt made from tokenizer.json"
+    assert (made in report.decisions) == (convert is to_transformers_bert)
 
 
 def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
