@@ -69,6 +69,17 @@ def test_a_model_goes_on_learning(tmp_path, arguments, user_error):
     assert not (tmp_path / "other_run").exists()
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_pairs_for_a_model_of_one_token_type_are_an_error_at_once(
+    tmp_path, arguments, tiny_model, user_error, dry_run
+):
+    model = str(tiny_model(tmp_path / "model", MyBertForMaskedLM, type_vocab_size=1))
+    with user_error("--objective") as error:
+        pretrain(arguments(model=model, objective="mlm+sop", dry_run=dry_run))
+    assert f"{model} has 1 (type_vocab_size)" in str(error.value) and not (tmp_path / "out").exists()
+    assert pretrain(arguments(model=model, objective="mlm"))["step"] > 0
+
+
 def test_pretrain_with_a_tokenizer_of_other_rules_is_an_error(tmp_path, arguments, tokenizer):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     file = tmp_path / "tokenizer" / "tokenizer.json"
