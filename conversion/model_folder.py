@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ class ModelFolder:
         tensors = self._checkpoint.tensors
         self._wrapper = wrapper_prefix(tensors)
         self._names = {_parameter(name.removeprefix(self._wrapper)): name for name in tensors}
+        if self._predicts_words and self.config.get("tie_word_embeddings", True):
+            for pair in TIED.items():  # of two that are tied a file may have either
+                for name, other in (pair, pair[::-1]):
+                    if other in self:
+                        self._names.setdefault(name, self._names[other])
         if named not in (None, self.head):
             read = [self._names[row.parameter] for row in self.rows() if row.parameter in self]
             shapes = {name.removeprefix(self._wrapper): tensors[name][1] for name in read}
@@ -106,11 +112,29 @@ class ModelFolder:
     def parameters(self) -> list[str]:
         """Name the parameters of this model; a missing one is an error."""
         names = [row.parameter for row in self.rows()]
-        if not self.config.get("tie_word_embeddings", True) and "masked LM" in HEADS[self.head].groups:
+        if self.untied:
             names += TIED
         if missing := [name for name in names if name not in self._names]:
             raise self._wrong(f"{len(missing)} parameters are missing, {', '.join(missing[:8])}")
         return names
+
+    @property
+    def _predicts_words(self) -> bool:
+        return "masked LM" in HEADS[self.head].groups
+
+    @cached_property
+    def untied(self) -> str:
+        """Why the output layer of masked LM has parameters of its own; empty if it has none."""
+        if not self._predicts_words:
+            return ""
+        if not self.config.get("tie_word_embeddings", True):
+            return "tie_word_embeddings is false"
+        for name, other in TIED.items():  # transformers does not tie two that differ
+            if self._names.get(name) == self._names.get(other):
+                continue
+            if not torch.equal(self.read(name).float(), self.read(other).float()):
+                return f"{name} differs from {other}"
+        return ""
 
     def ignored(self, used: Iterable[str]) -> dict[str, list[str]]:
         """Name the tensors that a conversion does not use, by kind; empty if there are none."""
@@ -143,7 +167,8 @@ class ModelFolder:
         """Its `config.json` as a model of this type; plain BERT has none of the fields that only MyBERT knows."""
         left_out = _OUR_FIELDS if model_type == "bert" else ()
         config = {name: value for name, value in self.config.items() if name not in left_out}
-        return config | {"model_type": model_type, "architectures": [HEADS[self.head].class_name(model_type)]}
+        tied = {"tie_word_embeddings": False} if self.untied else {}
+        return config | tied | {"model_type": model_type, "architectures": [HEADS[self.head].class_name(model_type)]}
 
     def load_for_graph(self) -> Any:
         """The MyBERT, all of whose parameters must be there."""

@@ -12,12 +12,12 @@ import numpy as np
 
 from ..files.checkpoint import companion_files
 from ..files.errors import SettingError
-from ..files.output import output_to, write_json, write_lines
+from ..files.output import output_to, write_json
 from ..files.settings import build
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
-from ..tokenization import MyBertTokenizer, load_vocab
-from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
+from ..tokenization import MyBertTokenizer
+from .key_map import ACTIVATIONS, GROUPS, RATES, SIZES, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .settings import ConvertToGoogleSettings
 from .tensorflow import bundle_files, write_tensor_bundle
@@ -70,12 +70,11 @@ def export_google_checkpoint(
         sizes = sizes_of(config)
         tensors |= {row.google: partial(np.zeros, row.variable_shape("google", sizes), np.float32) for row in lacking}
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
-    vocabulary = _vocabulary_of(folder)
     names = [*(file.name for file in bundle_files(prefix)), _CONFIG_FILE, _VOCAB_FILE]
     with output_to(prefix.parent, files=names, overwrite=settings.overwrite) as beside:
         write_tensor_bundle(beside / prefix.name, tensors)
         write_json(beside / _CONFIG_FILE, fields, sort_keys=True)
-        write_lines(beside / _VOCAB_FILE, vocabulary)
+        MyBertTokenizer.from_pretrained(folder.path).save_vocabulary(str(beside))
         report = None
         if settings.verify:
             report = replace(
@@ -125,9 +124,9 @@ def _google_configuration(
     decisions = []
     if config.is_decoder:
         raise ValueError(f"{folder.path}: is_decoder is true; Google's graph sees both sides.")
-    if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
-        problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
-        raise ValueError(f"{folder.path}: {problem}")
+    if folder.untied:
+        problem = "Google's graph has one bias and uses the word embeddings as output weights"
+        raise ValueError(f"{folder.path}: {folder.untied}; {problem}.")
     activation = _GOOGLES_NAMES.get(config.hidden_act)
     if activation is None:
         if not allow_other_activation:
@@ -173,11 +172,3 @@ def _left_behind(folder: ModelFolder) -> list[str]:
     for difference in differences:
         logger.warning(f"{folder.path}: {difference}.")
     return differences
-
-
-def _vocabulary_of(folder: ModelFolder) -> list[str]:
-    """Return the pieces in the order of their ids."""
-    if (folder.path / "vocab.txt").is_file():
-        return list(load_vocab(folder.path / "vocab.txt"))
-    vocab = MyBertTokenizer.from_pretrained(folder.path).get_vocab()
-    return sorted(vocab, key=vocab.__getitem__)

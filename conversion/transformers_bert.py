@@ -24,7 +24,7 @@ from ..files.checkpoint import (
 )
 from ..files.output import write_json
 from ..files.settings import build
-from ..tokenization import MyBertTokenizer
+from ..tokenization import MyBertTokenizer, save_wordpiece_vocab
 from .key_map import find_head, name_in_model
 from .model_folder import EncoderFolder, ModelFolder, new_model_folder
 from .settings import ConvertBertSettings, ConvertToBertSettings
@@ -165,4 +165,8 @@ def _copy_tokenizer(source: ModelFolder | EncoderFolder, output: Path) -> str:
         return f"tokenizer: made from {'tokenizer.json' if 'tokenizer.json' in files else 'vocab.txt'}"
     for file in files:
         shutil.copyfile(source.path / file, output / file)
+    if {"tokenizer.json", "vocab.txt"} <= set(files):  # of which tokenizer.json is read
+        save_wordpiece_vocab(source.load_tokenizer(), output)
+        if (output / "vocab.txt").read_bytes() != (source.path / "vocab.txt").read_bytes():
+            return "tokenizer: copied, vocab.txt made from tokenizer.json"
     return "tokenizer: copied"

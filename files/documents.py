@@ -271,22 +271,31 @@ class DocumentSettings(TextSettings):
 
 
 def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
-    """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given, each once."""
-    sources: dict[str, None] = {}
+    """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given.
+
+    What is named twice is there twice; what two names have in common, such as a folder and a file in it, once.
+    """
+    named: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    sources: list[str] = []
     for item in [files] if isinstance(files, (str, Path)) else files:
         name, path = str(item), Path(item)
         # `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split`, by default the split
         # `train`; the configuration may be empty. `owner/name` alone is accepted, too, if there is no file or folder
         # `owner` and the name does not have a file's ending.
         if name.startswith(HUB):
-            sources[name] = None
+            found = [name]
         elif _HUB_NAME.fullmatch(name) and not (
             path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
         ):
-            sources[HUB + name] = None
+            found = [HUB + name]
         else:
-            sources.update(dict.fromkeys(expand_paths(item)))
-    return list(sources)
+            found = expand_paths(item)
+        named[str(path)] += 1
+        lacking = [source for source in found if counts[source] < named[str(path)]]
+        counts.update(lacking)
+        sources += lacking
+    return sources
 
 
 class Corpus:
@@ -303,15 +312,17 @@ class Corpus:
         digests: dict[str, str] | None = None,  # filled with those of completely read files
     ) -> None:
         items = [files] if isinstance(files, (str, Path, InMemoryData)) else list(files)
-        self._sources: dict[str, Source] = {str(item): item for item in items if isinstance(item, InMemoryData)}
-        for name in expand_sources(item for item in items if not isinstance(item, InMemoryData)):
-            self._sources[name] = HubSplit.named(name) if name.startswith(HUB) else FileSource(name, digests)
-        self.sources = list(self._sources)
+        in_memory: list[Source] = [item for item in items if isinstance(item, InMemoryData)]
+        names = expand_sources(item for item in items if not isinstance(item, InMemoryData))
+        self.sources = [*map(str, in_memory), *names]
+        self._sources = in_memory + [
+            HubSplit.named(name) if name.startswith(HUB) else FileSource(name, digests) for name in names
+        ]
         require_cleaners(settings.clean)
         self._settings = settings
         self._said: set[object] = set()
         try:
-            for source in self._sources.values():
+            for source in self._sources:
                 if _in_rows(source) and not isinstance(source, HubSplit):
                     next(source.column(settings.text_column, settings.encoding), None)  # errors are reported at once
         except EncodingError as error:
@@ -320,7 +331,8 @@ class Corpus:
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
         cleaning = _Cleaning(self._settings.clean)
-        shown = (self._shown(name, self._lines_of(name, source, cleaning)) for name, source in self._sources.items())
+        named = zip(self.sources, self._sources, strict=True)
+        shown = (self._shown(name, self._lines_of(name, source, cleaning)) for name, source in named)
         yield from self._some(chain.from_iterable(shown))
         if "cleaning" not in self._said:  # of the first of several readings
             self._said.add("cleaning")
@@ -342,7 +354,7 @@ class Corpus:
     def _with_others(self, error: EncodingError) -> EncodingError:
         """The error that a file has another encoding, with the names of all other files that have one."""
         encoding = self._settings.encoding
-        files = [source.path for source in self._sources.values() if isinstance(source, FileSource)]
+        files = [source.path for source in self._sources if isinstance(source, FileSource)]
         texts = [file for file in files if content_suffix(file) not in (PARQUET_SUFFIX, SPREADSHEET_SUFFIX)]
         others = [
             Path(file).name for file in texts if file not in (error.path, STDIN) and not is_encoded(file, encoding)
@@ -357,7 +369,7 @@ class Corpus:
 
     def _texts(self) -> Iterator[tuple[int, str]]:
         numbers = count()
-        for name, source in self._sources.items():
+        for name, source in zip(self.sources, self._sources, strict=True):
             empty = 0
             for text in self._documents(source) if _in_rows(source) else self._plain_lines(source):
                 value, number = " ".join(text) if isinstance(text, list) else text, next(numbers)

@@ -215,6 +215,15 @@ def _extracted(arguments: FeaturesSettings) -> dict[str, int]:
         logger.warning("%d of %d texts are longer than max_length (%d): truncated.", cut, len(texts), max_length)
     names = tokenizer.model_input_names
     sequences = [{name: encoding.inputs[name][0] for name in names} for encoding in encodings]
+    types = dict(zip(texts, (sequence.get("token_type_ids", ()) for sequence in sequences), strict=True))
+    pair = next((number for number, values in types.items() if any(values)), None)
+    if pair is not None and getattr(encoder.config, "type_vocab_size", 2) == 1:
+        raise SettingError.worded(
+            "{text} {}: the text with index {} is a pair (|||), with two token types; {} has 1 (type_vocab_size).",
+            ", ".join(map(str, arguments.text)),
+            pair,
+            checkpoint.name,
+        )
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)

@@ -72,7 +72,10 @@ def mask_tokens(
 def _choose_spans(
     candidates: np.ndarray, words: np.ndarray, count: int, generator: np.random.Generator, are_longer: bool
 ) -> list[np.ndarray]:
-    """Choose words, or spans of consecutive words, with at most `count` tokens; return the positions of each."""
+    """Choose words, or spans of consecutive words, with `count` tokens in all; return the positions of each.
+
+    What no whole word fits any more are single tokens, as in text without spaces, whose words are whole sentences.
+    """
     # word i is `candidates[words[i]:words[i + 1]]`
     number = len(words) - 1
     order = generator.permutation(number).tolist()
@@ -93,8 +96,9 @@ def _choose_spans(
         if word > first:
             spans.append(candidates[starts[first] : starts[word]])
         if not count:
-            break
-    return spans
+            return spans
+    rest = candidates[np.repeat(is_free, np.diff(words))]
+    return spans + [rest[[i]] for i in generator.permutation(len(rest))[:count]]
 
 
 class PretrainingCollator:

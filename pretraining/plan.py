@@ -225,6 +225,13 @@ def model_config(plan: PretrainPlan, vocab_size: int, pad_token_id: int | None =
                 settings.model,
                 config.max_position_embeddings,
             )
+        if config.type_vocab_size < 2 and settings.examples.has_pairs:
+            raise SettingError.worded(
+                "{objective} is {!r}, with pairs of two token types; {} has 1 (type_vocab_size). "
+                "Pass {objective='mlm'}.",
+                settings.objective,
+                settings.model,
+            )
     if settings.dropout is not None:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = settings.dropout
     config.is_decoder = OBJECTIVES[settings.objective].is_causal

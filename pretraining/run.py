@@ -119,16 +119,17 @@ def prepare_run(plan: PretrainPlan, folder: RunFolder) -> PreparedRun:
 
 def _read_inputs(settings: PretrainSettings) -> tuple[MyBertTokenizer | None, list[tuple[str, str]]]:
     """Check what is given besides text: returns the tokenizer, None if one is to be learned, and the minimal pairs."""
+    tokenizer = None
     if settings.tokenizer:
         check_available(settings.tokenizer, "tokenizer")
+        tokenizer = MyBertTokenizer.from_pretrained(Checkpoint(settings.tokenizer).name, strict=True)
     if settings.model:
-        _check_start(settings.model, has_own_tokenizer=not settings.tokenizer)
+        _check_start(settings.model, tokenizer)
     if settings.embedding_init == "cooccurrence":
         require_scikit_learn()
-    tokenizer = None
-    if named := settings.tokenizer or settings.model:
-        tokenizer = MyBertTokenizer.from_pretrained(Checkpoint(named).name, strict=True)
-    elif settings.token_store:
+    if tokenizer is None and settings.model:
+        tokenizer = MyBertTokenizer.from_pretrained(Checkpoint(settings.model).name, strict=True)
+    elif tokenizer is None and settings.token_store:
         store = Path(settings.token_store)
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
@@ -163,8 +164,8 @@ def split_documents(count: int, validation_split: float) -> tuple[np.ndarray, np
     return documents[~is_held_out], documents[is_held_out]
 
 
-def _check_start(model: str, has_own_tokenizer: bool) -> None:
-    """Reject an unsuitable initial model."""
+def _check_start(model: str, given: MyBertTokenizer | None) -> None:
+    """Reject an unsuitable initial model, or a tokenizer in place of its own that has other ids."""
     checkpoint = Checkpoint(model).check()
     model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
@@ -176,8 +177,25 @@ def _check_start(model: str, has_own_tokenizer: bool) -> None:
             " or ".join(_TYPES),
         )
     checkpoint.refuse_quantized_weights()
-    if has_own_tokenizer:
-        load_tokenizer(checkpoint)  # raises an error if it is not there, or does not belong to the model
+    try:
+        own = load_tokenizer(checkpoint).get_vocab()
+    except (OSError, ValueError):  # it is not there, or does not belong to the model
+        if given is None:
+            raise
+        return
+    vocabulary = own if given is None else given.get_vocab()
+    # New pieces may take the place of [unused] entries, and follow the last one.
+    moved = [piece for piece in own if vocabulary.get(piece) != own[piece] and not piece.startswith("[unused")]
+    if given is not None and moved:
+        raise SettingError.worded(
+            "{tokenizer} is {!r}, in which {} of the {} pieces of {}, such as {!r}, have other ids or none; a model "
+            "continues with the tokenizer it was trained with.",
+            given.name_or_path,
+            f"{len(moved):,}",
+            f"{len(own):,}",
+            model,
+            min(moved, key=own.__getitem__),
+        )
 
 
 def _tokenizer(

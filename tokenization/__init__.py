@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .settings import VocabArguments, VocabSettings, VocabularyBasics, VocabularySettings
     from .tokenization_mybert import MyBertTokenizer, train_wordpiece
     from .truncation import TruncatedTexts, encode_and_truncate
-    from .vocab import load_vocab, save_vocab, unknown_warning
+    from .vocab import load_vocab, save_vocab, save_wordpiece_vocab, unknown_warning
 
 __all__ = [
     "BulkEncoder",
@@ -30,6 +30,7 @@ __all__ = [
     "extend_vocabulary",
     "load_vocab",
     "save_vocab",
+    "save_wordpiece_vocab",
     "spell",
     "train_vocabulary",
     "train_wordpiece",

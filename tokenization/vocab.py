@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers.models import WordPiece
 
 from ..files.output import written_beside
 from .characters import build_normalizer
 from .settings import UNK_TOKEN
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CONTINUATION_PREFIX = "##"
 # Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
@@ -54,6 +58,16 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
     assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
     with written_beside(path) as temporary:
         temporary.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
+
+
+def save_wordpiece_vocab(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+    """Write `vocab.txt` for Google's tools, which transformers' tokenizers do not write, if it can have the pieces."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not isinstance(backend.model, WordPiece):
+        return
+    vocab = backend.get_vocab(with_added_tokens=False)
+    if sorted(vocab.values()) == list(range(len(vocab))):
+        save_vocab(vocab, folder / "vocab.txt")
 
 
 def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:

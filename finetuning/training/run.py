@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
-from tokenizers.models import WordPiece
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedConfig,
@@ -38,7 +37,7 @@ from ...runs import (
     state_of_run,
     suggest_bfloat16,
 )
-from ...tokenization import save_vocab
+from ...tokenization import save_wordpiece_vocab
 from ..feature_table import TABLE_7
 from ..heads import fold_target_scale, has_new_head, learn_standardized
 from ..tasks.data_report import describe_data, few_labels_line, texts_a_class
@@ -413,13 +412,8 @@ def _save(
     tokenizer: PreTrainedTokenizerBase,
     output_dir: Path,
 ) -> None:
-    """Write model and tokenizer, and `vocab.txt` for Google's tools, which transformers' tokenizers do not write."""
+    """Write model and tokenizer, with `vocab.txt`."""
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is None or not isinstance(backend.model, WordPiece):
-            return
-        vocab = backend.get_vocab(with_added_tokens=False)
-        if sorted(vocab.values()) == list(range(len(vocab))):
-            save_vocab(vocab, folder / "vocab.txt")
+        save_wordpiece_vocab(tokenizer, folder)

@@ -22,7 +22,7 @@ from mybert.conversion.model_folder import EncoderFolder
 from mybert.conversion.transformers_bert import copy_what_goes_along
 from mybert.files.checkpoint import Checkpoint
 from mybert.files.errors import SettingError
-from mybert.tokenization import save_vocab
+from mybert.tokenization import load_vocab, save_vocab
 
 
 @pytest.fixture(scope="session")
@@ -137,6 +137,17 @@ def save_their_tokenizer(folder, **settings):
     path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
 
 
+@pytest.mark.parametrize("convert", [to_transformers_bert, export_google_checkpoint])
+def test_a_vocab_txt_that_contradicts_the_tokenizer_is_made_anew(tmp_path, convert, save_model, write_vocab, pieces):
+    """All commands read `tokenizer.json`; an older `vocab.txt` numbers other pieces."""
+    save_model(tmp_path / "model", "masked-lm")
+    write_vocab(tmp_path / "model", [*pieces[:9], *reversed(pieces[9:])])
+    report = convert(tmp_path / "model", f"{tmp_path}/out/")
+    assert load_vocab(tmp_path / "out" / "vocab.txt") == {piece: index for index, piece in enumerate(pieces)}
+    made = "tokenizer: copied, vocab.txt made from tokenizer.json"
+    assert (made in report.decisions) == (convert is to_transformers_bert)
+
+
 def test_a_tokenizer_that_names_no_class(tmp_path, write_vocab, save_bert):
     """As `bert-base-uncased` has it: transformers goes by the model's type, which it would not know any more."""
     save_bert(tmp_path / "bert", "encoder")
@@ -189,6 +200,53 @@ def test_untied_output_weights(tmp_path, save_model):
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")
     assert "cls.predictions.decoder.weight" in weights_of(tmp_path / "bert")
     assert_same_bits(tmp_path / "model", tmp_path / "bert")
+
+
+@pytest.fixture
+def save_with_copies(save_model):
+    """Save a masked LM whose file has tied parameters under these names, too; gives its weights."""
+
+    def save(folder, names=(), add=0.0, drop=(), dtype=torch.float32):
+        save_model(folder, "masked-lm", library=transformers)
+        weights = weights_of(folder)
+        weights |= {name: (weights[key_map.TIED[name]] + add).to(dtype) for name in names}
+        kept = {name: value for name, value in weights.items() if name not in drop}
+        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        return kept
+
+    return save
+
+
+@pytest.mark.parametrize("name", key_map.TIED)
+def test_output_parameters_that_differ_stay_untied(tmp_path, name, save_with_copies):
+    """As transformers 5 loads them, whatever the configuration says."""
+    kept = save_with_copies(tmp_path / "bert", [name], add=1.0)
+    for convert, source, output in (
+        (from_transformers_bert, "bert", "model"), (to_transformers_bert, "model", "back"),
+    ):  # fmt: skip
+        assert convert(tmp_path / source, tmp_path / output).verification.ok
+        weights = weights_of(tmp_path / output)
+        assert torch.equal(weights[name], kept[name]) and weights.keys() >= key_map.TIED.keys()
+        assert AutoConfig.from_pretrained(tmp_path / output).tie_word_embeddings is False
+    with pytest.raises(ValueError, match=f"{name} differs from {key_map.TIED[name]}; Google's graph has one bias"):
+        export_google_checkpoint(tmp_path / "bert", tmp_path / "out" / "m")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_copies_of_tied_parameters_are_left_out(tmp_path, dtype, save_with_copies):
+    save_with_copies(tmp_path / "bert", key_map.TIED, dtype=dtype)
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert report.verification.ok and not report.ignored
+    assert not weights_of(tmp_path / "model").keys() & key_map.TIED.keys()
+    assert export_google_checkpoint(tmp_path / "bert", tmp_path / "out" / "m").verification.ok
+
+
+def test_of_two_tied_parameters_either_may_be_there(tmp_path, save_with_copies):
+    kept = save_with_copies(tmp_path / "bert", ["cls.predictions.decoder.bias"], drop=["cls.predictions.bias"])
+    assert from_transformers_bert(tmp_path / "bert", tmp_path / "model").verification.ok
+    assert torch.equal(weights_of(tmp_path / "model")["cls.predictions.bias"], kept["cls.predictions.decoder.bias"])
+    assert export_google_checkpoint(tmp_path / "bert", tmp_path / "out" / "m").verification.ok
 
 
 def test_an_old_checkpoint(tmp_path, save_old_bert):

@@ -188,6 +188,25 @@ def test_a_name_is_of_the_hub_only_where_nothing_on_disk_looks_like_it(tmp_path,
             expand_sources(missing)
 
 
+@pytest.mark.parametrize(
+    ("named", "read"),
+    [
+        (["a.txt", "a.txt"], "AA"),
+        (["a.txt", "b.txt", "./a.txt"], "ABA"),
+        (["", ""], "ABAB"),
+        (["", "a.txt", "*.txt"], "AB"),
+        (["", "a.txt", "a.txt"], "ABA"),
+    ],
+)
+def test_what_is_named_twice_is_read_twice(tmp_path, monkeypatch, named, read):
+    """A file in a folder that is named, too, is read once."""
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(f"{name.upper()}\n")
+    documents = list(read_documents([name or "." for name in named], document_end="file"))
+    assert documents == [[letter] for letter in read]
+
+
 @pytest.mark.parametrize("name", ["b.txt", "b.csv", "b.jsonl", "b.txt.gz"])
 def test_a_corpus_names_all_files_of_another_encoding(tmp_path, name):
     """Whether the first one is read as lines or as rows."""

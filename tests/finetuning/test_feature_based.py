@@ -146,6 +146,19 @@ def test_a_pair_is_parted_at_the_last_bars_and_cut_as_googles_code_does(encoder,
     assert first == ["[CLS]", "the", "cat", "[UNK]", "[UNK]", "[UNK]", "[SEP]", "[SEP]"]
 
 
+def test_a_pair_for_a_model_of_one_token_type_is_named(tiny_model, text_file, tmp_path):
+    model = tiny_model(tmp_path / "model", type_vocab_size=1)
+    output = tmp_path / "f.jsonl"
+    arguments = {"model": str(model), "output": str(output)}
+    with pytest.raises(
+        ValueError, match=r"texts.txt: the text with index 1 is a pair .*/model has 1 \(type_vocab_size"
+    ):
+        extract_features(FeaturesArguments(text=[str(text_file)], **arguments))
+    assert not output.exists()
+    text_file.write_text("the cat\n")
+    assert extract_features(FeaturesArguments(text=[str(text_file)], **arguments))["texts"] == 1
+
+
 def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     output = str(tmp_path / "f.safetensors")
     weights = [0.1, 0.2, 0.3, 0.5]

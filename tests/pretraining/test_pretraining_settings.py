@@ -69,6 +69,42 @@ def test_a_model_goes_on_learning(tmp_path, arguments, user_error):
     assert not (tmp_path / "other_run").exists()
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_pairs_for_a_model_of_one_token_type_are_an_error_at_once(
+    tmp_path, arguments, tiny_model, user_error, dry_run
+):
+    model = str(tiny_model(tmp_path / "model", MyBertForMaskedLM, type_vocab_size=1))
+    with user_error("--objective") as error:
+        pretrain(arguments(model=model, objective="mlm+sop", dry_run=dry_run))
+    assert f"{model} has 1 (type_vocab_size)" in str(error.value) and not (tmp_path / "out").exists()
+    assert pretrain(arguments(model=model, objective="mlm"))["step"] > 0
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_model_goes_on_with_its_vocabulary_or_an_extended_one(
+    tmp_path, arguments, tiny_model, tokenizer, user_error, dry_run
+):
+    pieces = [*tokenizer.get_vocab()]
+    pieces.sort(key=tokenizer.get_vocab().__getitem__)
+    model = tiny_model(tmp_path / "model", MyBertForMaskedLM, vocab_size=len(pieces) + 2)
+    MyBertTokenizer([*pieces, "[unused0]"]).save_pretrained(model)
+
+    def run(number, vocabulary):
+        MyBertTokenizer(vocabulary).save_pretrained(tmp_path / f"tokenizer{number}")
+        given = {"tokenizer": str(tmp_path / f"tokenizer{number}"), "model": str(model)}
+        return pretrain(arguments(f"out{number}", objective="mlm", dry_run=dry_run, **given))
+
+    run(1, [*pieces, "new", "##er"])
+    other = [*pieces[:-2], pieces[-1], pieces[-2], "[unused0]"]
+    with user_error("--tokenizer") as error:
+        run(2, other)
+    assert f"2 of the {len(pieces) + 1} pieces of {model}, such as {pieces[-2]!r}, have" in str(error.value)
+    assert not (tmp_path / "out2").exists()
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        (model / name).unlink(missing_ok=True)
+    run(3, other)  # nothing says which pieces the model has
+
+
 def test_pretrain_with_a_tokenizer_of_other_rules_is_an_error(tmp_path, arguments, tokenizer):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     file = tmp_path / "tokenizer" / "tokenizer.json"
