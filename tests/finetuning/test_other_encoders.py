@@ -513,9 +513,14 @@ def test_convert_openvino_of_another_encoder_to_int8(folder_of, tmp_path):
     folder = folder_of("roberta", "ForSequenceClassification", ["a", "b", "c"])
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     export_openvino(folder, tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
-    expected = mybert.predict(folder, TEXTS, use_cpu=True)
-    found = mybert.predict(tmp_path / "int8", TEXTS, dtype="int8")
-    assert [row["score"] for row in found] == pytest.approx([row["score"] for row in expected], abs=0.3)
+    settings = {"use_cpu": True, "probabilities": True}
+    answers = (
+        mybert.predict(folder, TEXTS, **settings),
+        mybert.predict(tmp_path / "int8", TEXTS, dtype="int8", **settings),
+    )
+    expected, found = ([[row[f"probability_{name}"] for name in "abc"] for row in side] for side in answers)
+    # The weights are random, and processors without int8 dot products round otherwise.
+    assert np.abs(np.subtract(expected, found)).mean() < 0.15
 
 
 @slow
