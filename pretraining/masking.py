@@ -72,10 +72,12 @@ def mask_tokens(
 def _choose_spans(
     candidates: np.ndarray, words: np.ndarray, count: int, generator: np.random.Generator, are_longer: bool
 ) -> list[np.ndarray]:
-    """Choose words, or spans of consecutive words, with `count` tokens in all; return the positions of each.
+    """Choose words, or spans of consecutive words, with at most `count` tokens; return the positions of each.
 
-    What no whole word fits any more are single tokens, as in text without spaces, whose words are whole sentences.
+    Single tokens make up for what is lacking if that is more than a quarter of them and than one, as in text without
+    spaces, whose words are whole sentences.
     """
+    may_lack = max(1, count // 4)
     # word i is `candidates[words[i]:words[i + 1]]`
     number = len(words) - 1
     order = generator.permutation(number).tolist()
@@ -96,7 +98,9 @@ def _choose_spans(
         if word > first:
             spans.append(candidates[starts[first] : starts[word]])
         if not count:
-            return spans
+            break
+    if count <= may_lack:
+        return spans
     rest = candidates[np.repeat(is_free, np.diff(words))]
     return spans + [rest[[i]] for i in generator.permutation(len(rest))[:count]]
 
