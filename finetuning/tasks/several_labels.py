@@ -61,7 +61,7 @@ def label_probabilities(predictions: Predictions, examples: Examples) -> tuple[n
 
 
 def _mark_in(rows: Sequence[DataRow], names: Collection[str]) -> str:
-    """The separator in predictions: one that leaves classes of the data or titles of columns, as mybert writes them."""
+    """The separator in predictions: one that leaves classes of the data or, as mybert writes them, titles."""
     titles, known = "".join(rows[0].values), {*names, *rows[0].values, ""}
     for mark in sorted(SEPARATORS, key=lambda mark: mark in titles):
         parts = (part.strip() for row in rows for part in str(row.get("prediction") or "").split(mark))
