@@ -156,7 +156,7 @@ CASES = {
     "hidden_size": {"hidden_size": 32},
     "num_attention_heads": {"num_attention_heads": 4},
     "tokenizer": dict.fromkeys(VOCABULARY) | {"tokenizer": ("pretrained", "shuffled")},
-    "adapt tokenizer": {"tokenizer": ("pretrained", "shuffled"), "new_pieces": 0},
+    "adapt tokenizer": {"tokenizer": ("shuffled", "pretrained"), "new_pieces": 0, "rejected": True},
     "distill tokenizer": {"tokenizer": ("pretrained", "shuffled"), "student": "1x64"},
     "model": {"model": ("pretrained", "other")},
     "pretrain model": GIVEN_MODEL | {"model": ("pretrained", "other")},

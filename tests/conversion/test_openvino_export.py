@@ -151,7 +151,7 @@ def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_mo
     save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     report = export_openvino(tmp_path / "model", tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
-    assert report.equal_decisions[FILE] > 0.8
+    assert report.equal_decisions[FILE] >= 0.8
 
 
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):
