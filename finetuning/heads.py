@@ -34,6 +34,7 @@ from ..files.errors import SettingError, worded
 from ..files.loading import load_model, longest_sequence
 from ..modeling_mybert import MyBertConfig, MyBertPreTrainedModel
 from ..modeling_mybert.bilstm import MyBertBiLstmConfig
+from ..modeling_mybert.linear_mybert import has_bfloat16_kernels
 from ..pipelines.openvino_model import OpenVinoModel
 from .data import Labels, listed
 from .network_settings import NetworkChanges
@@ -160,7 +161,7 @@ def for_inference(model: PreTrainedModel, device: str | torch.device, dtype: str
     if model.config.model_type in ENCODER_TYPES:
         return speed_up(model)
     if isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu" and mkldnn.is_available():
-        if dtype == "bfloat16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        if dtype == "bfloat16" and not has_bfloat16_kernels():
             raise SettingError.worded(
                 "{dtype} is bfloat16, and this processor has no instructions for it; expected float32."
             )

@@ -103,7 +103,7 @@ def _by_processor() -> LinearKernels:
     return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**23)
 
 
-def _has_bfloat16() -> bool:
+def has_bfloat16_kernels() -> bool:
     return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -178,7 +178,7 @@ def choose_product(states: torch.Tensor, is_learning: bool, network: Scan) -> Pr
         return call_layer
     # PyTorch gives products in float32 to MKL; half precision goes to oneDNN anyway.
     kernels = linear_kernels() if states.dtype == torch.float32 else _MKL
-    if states.dtype == torch.bfloat16 and not is_learning and torch.backends.mkldnn.enabled and _has_bfloat16():
+    if states.dtype == torch.bfloat16 and not is_learning and torch.backends.mkldnn.enabled and has_bfloat16_kernels():
         kernels = _BFLOAT16
     return partial(_multiply_to_learn if is_learning else _multiply, kernels, network)
 
@@ -324,7 +324,7 @@ def pack_weights(model: nn.Module) -> None:
         )
     if not torch.backends.mkldnn.is_available():
         raise ValueError("This build of PyTorch has no oneDNN, which prepacked weights need.")
-    if weight.dtype == torch.bfloat16 and not _has_bfloat16():
+    if weight.dtype == torch.bfloat16 and not has_bfloat16_kernels():
         raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
     for layer in model.modules():
         if type(layer) is nn.Linear and type(layer.weight) is nn.Parameter:

@@ -12,6 +12,7 @@ from transformers import AutoConfig
 
 import mybert
 from mybert.conversion import export_openvino, graph_export, key_map
+from mybert.files.machine import cpu_features
 from mybert.files.settings import build
 from mybert.pipelines.openvino_model import OpenVinoModel, openvino_core
 
@@ -147,11 +148,12 @@ def test_export_openvino_int8_is_compared_on_other_texts_than_it_is_calibrated_w
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not any("VNNI" in name for name in cpu_features()), reason="this CPU has no int8 dot products")
 def test_export_openvino_int8_computes_classifiers_of_the_mean(tmp_path, save_model):
     save_model(tmp_path / "model", "sequence-classification", classifier_pooling="mean")
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     report = export_openvino(tmp_path / "model", tmp_path / "int8", dtype="int8", data=[str(tmp_path / "texts.txt")])
-    assert report.equal_decisions[FILE] >= 0.8
+    assert report.equal_decisions[FILE] > 0.8
 
 
 def test_export_openvino_wrong_decisions_are_counted(tagger, tmp_path):

@@ -69,7 +69,7 @@ def approximate(answers):
     if isinstance(answers, (list, tuple)):
         return [approximate(answer) for answer in answers]
     is_number = hasattr(answers, "__float__") and not isinstance(answers, int)
-    return pytest.approx(float(answers), abs=1e-3) if is_number else answers
+    return pytest.approx(float(answers), abs=1e-4) if is_number else answers
 
 
 @pytest.mark.parametrize("encoder_type", ENCODER_TYPES)
