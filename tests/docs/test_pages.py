@@ -32,6 +32,7 @@ from torch.distributed.run import get_args_parser as torchrun_parser
 from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.files.options import options_of
+from mybert.modeling_mybert.linear_mybert import has_bfloat16_kernels
 
 ROOT = Path(__file__).parents[2]
 WRITTEN = ("README*.md", "docs/**/*.md", "benchmarks/results/*.md", "examples/*.md")
@@ -276,6 +277,8 @@ def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch, run_
         if command is None:
             continue
         argv, arguments = command
+        if getattr(arguments, "dtype", None) == "bfloat16" and not has_bfloat16_kernels():
+            continue  # rejected on such a CPU, as the page says
         if not getattr(arguments, "append", False):
             for output in OUTPUTS:
                 remove(getattr(arguments, output, None), folder)
