@@ -393,7 +393,8 @@ class Labels:
         names = [_WITHOUT_NAME.sub(r"\1", str(config.id2label[number])) for number in range(config.num_labels)]
         if len(set(names)) < len(names):
             again = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"The model's id2label has {quoted(again)} for two classes; expected different names.")
+            model = config.name_or_path or "the model"
+            raise ValueError(f"{model} has {quoted(again)} for two classes (id2label); expected different names.")
         return cls(tuple(names))
 
     @classmethod
