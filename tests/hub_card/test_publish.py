@@ -169,6 +169,13 @@ def test_publish_keeps_license_results_and_settings_of_the_task(model_dir, tmp_p
     assert "temperature" in lost and "Windows of long texts" in lost and "Thresholds" not in lost
 
 
+def test_publish_names_windows_and_thresholds_of_0(model_dir, tmp_path, change_config):
+    change_config(model_dir, finetuned_for={"task": "ner", "doc_stride": 0, "null_score_threshold": 0.0})
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    lost = (folder / "README.md").read_text().partition("## What other tools leave out")[2]
+    assert "Windows of long texts" in lost and "threshold of no answer" in lost
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [({"classifier_pooling": "mean"}, "classifier_pooling is 'mean'"), ({"head_dim": 4}, "head_dim is 4")],
