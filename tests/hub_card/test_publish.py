@@ -286,6 +286,15 @@ def test_publish_a_graph_with_the_digest_of_the_weights_only(model_dir, tmp_path
         write_publishable(model_dir, tmp_path / "other", REPO)
 
 
+def test_publish_rejects_a_graph_of_another_type_and_other_weights(model_dir, tmp_path):
+    pytest.importorskip("onnxruntime")
+    save_graph(model_dir, "0" * 32)
+    (model_dir / "onnx" / "model.onnx").rename(model_dir / "onnx" / "model_fp16.onnx")
+    save_graph(model_dir, ModelFolder(model_dir).digest())
+    with pytest.raises(ValueError, match=r"model_fp16\.onnx was made of other weights"):
+        write_publishable(model_dir, tmp_path / "out", REPO)
+
+
 @pytest.mark.slow
 def test_publish_graphs_are_those_of_the_weights(model_dir, tmp_path, client, hub):
     for module in ("onnxruntime", "onnxscript", "openvino", "nncf"):
