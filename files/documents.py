@@ -112,7 +112,7 @@ def marked_documents(
             blank = 0
             yield None
             continue
-        if heading is not None and heading.search(line):
+        if heading is not None and heading.search(line.lstrip("\f")):  # which begins a page, not the text of its line
             yield None
         if "\f" in line and document_end == "form_feed":
             first, *others = line.split("\f")

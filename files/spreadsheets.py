@@ -17,8 +17,9 @@ logger = logging.getLogger(__name__)
 
 MAX_ROWS = 2**20  # of a sheet
 _MAX_CHARACTERS = 2**15 - 1  # of a cell
-_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that XML cannot hold
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # characters that XML cannot hold
 _ESCAPE = re.compile("_x([0-9A-Fa-f]{4})_")  # of a carriage return, for example
+_ESCAPED = re.compile("\r|_(?=x[0-9A-Fa-f]{4}_)")  # what would be read as a line feed, or as an escape
 
 
 def openpyxl_for(path: str | Path) -> Any:
@@ -107,7 +108,12 @@ def _value(cell: Any) -> Any:
 
 def fits_cell(text: str) -> bool:
     """Whether a cell can hold a text."""
-    return len(text) <= _MAX_CHARACTERS and not _NO_TEXT.search(text)
+    return len(_escaped(text)) <= _MAX_CHARACTERS and not _NO_TEXT.search(text)
+
+
+def _escaped(value: Any) -> Any:
+    """The value of a cell from which `_value` reads the same text."""
+    return _ESCAPED.sub(lambda found: f"_x{ord(found[0]):04X}_", value) if isinstance(value, str) else value
 
 
 def write_sheet(path: Path, rows: Iterable[Sequence[Any]]) -> None:
@@ -118,7 +124,7 @@ def write_sheet(path: Path, rows: Iterable[Sequence[Any]]) -> None:
     scratch, tempfile.tempdir = tempfile.tempdir, str(path.parent)  # for the file in which openpyxl collects rows
     try:
         for row in rows:
-            cells = [openpyxl.cell.WriteOnlyCell(sheet, value) for value in row]
+            cells = [openpyxl.cell.WriteOnlyCell(sheet, _escaped(value)) for value in row]
             for cell in cells:
                 if isinstance(cell.value, str):
                     cell.data_type = "s"  # also of "=1+1" and "#N/A"

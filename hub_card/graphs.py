@@ -78,6 +78,7 @@ def check_graphs(model_dir: Path, runtimes: Collection[Runtime]) -> Graphs:
     names = [f"onnx/{ONNX_FILE}", f"onnx/{QUANTIZED_FILE}", f"openvino/{OPENVINO_FILE}"]
     if not (names := [name for name in names if name in files]):
         return Graphs()
+    names += sorted(name for name in files if name.endswith(".onnx") and name not in names)  # of other types
     for path in paths:
         refuse_link_outside(path, model_dir)
     source = ModelFolder(model_dir)

@@ -179,7 +179,7 @@ def _left_out_by_others(record: Any) -> list[str]:
             "doc_stride": "Windows of long texts; others cut texts off, or overlap them otherwise.",
             "null_score_threshold": f"The threshold of no answer ({where}).",
         }.items()
-        if record.get(name)
+        if record.get(name) not in (None, {})  # 0 is a stride, and a threshold
     ]
 
 

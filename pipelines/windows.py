@@ -221,8 +221,8 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
             return super()._forward(model_inputs)
         record = _recorded(self, "window_pooling")
         doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
-        if max_length is None:
-            max_length = record.get("max_length") or longest_input(self.model, self.tokenizer)
+        if max_length is None:  # also of a model that was fine-tuned without windows
+            max_length = _recorded(self, "max_length").get("max_length") or longest_input(self.model, self.tokenizer)
         inputs = dict(model_inputs)
         all_sides = inputs.pop(_SIDES).tolist()
         windows: list[tuple[int, Sequence[int]]] = []

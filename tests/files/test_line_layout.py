@@ -97,6 +97,11 @@ PLAIN = "Part 1\nOne.\n\nTwo.\nPart 2\nThree."
             [["Part 1", *BOTH[0]], ["Part 2", *BOTH[1]]],
         ),
         (PLAIN, {"heading_pattern": "^Part"}, [["Part 1", "One.", "Two."], ["Part 2", "Three."]]),
+        (
+            PLAIN.replace("Part 2", "\fPart 2"),
+            {"heading_pattern": "^Part"},
+            [["Part 1", "One.", "Two."], ["Part 2", "Three."]],
+        ),
         (PLAIN, {"document_end": "file"}, [["Part 1", "One.", "Two.", "Part 2", "Three."]]),
         ("One.\n\nTwo.\n\n\n\nThree.", {"document_end": "blank_lines"}, [["One.", "Two."], ["Three."]]),
     ],

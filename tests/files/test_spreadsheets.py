@@ -10,7 +10,7 @@ import pytest
 from mybert.cli import main
 from mybert.files.documents import Corpus, DocumentSettings
 from mybert.files.source import FileSource, read_rows
-from mybert.files.spreadsheets import write_sheet
+from mybert.files.spreadsheets import read_sheet, write_sheet
 from mybert.finetuning import TASKS
 from mybert.finetuning.data import rows_of
 from mybert.finetuning.tasks.steps import read_examples
@@ -138,6 +138,12 @@ def test_a_corpus_is_read_from_sheets(workbook, tmp_path):
     for name, texts in ((path, ["the cat sat", "2026"]), (f"{path}:two", ["a dog ran"]), (path.parent, None)):
         corpus = Corpus(name, DocumentSettings(text_column="body"))
         assert [text for _, text in corpus.texts()] == (texts or ["the cat sat", "2026"])
+
+
+def test_read_sheet_reads_what_write_sheet_wrote(tmp_path):
+    rows = [["text"], ["_x0041_"], ["a\rb"], ["a\r\nb"], ["_x000D_"], ["_x005F_x0041_"], ["_x_"], ["\U0001f600é"]]
+    write_sheet(tmp_path / "x.xlsx", rows)
+    assert list(read_sheet(str(tmp_path / "x.xlsx"))) == rows
 
 
 @pytest.mark.filterwarnings("error")

@@ -76,6 +76,14 @@ def test_max_train_samples_does_not_change_the_held_out_part(arguments, look):
     assert len({tuple(run.validation[""].examples) for run in runs}) == 1
 
 
+def test_max_train_samples_above_the_number_of_examples_is_a_warning(arguments, look, caplog):
+    for count, is_said in ((1000, True), (40, False)):
+        caplog.clear()
+        assert len(look(arguments(max_train_samples=count))[1].train.examples) == 40
+        said = "max_train_samples is 1,000, but there are 40 training examples, all of which are used"
+        assert (said in caplog.text) == is_said
+
+
 def test_validation_data_of_a_folder_is_not_mixed_with_a_held_out_part(short_run, tmp_path):
     for name in ("train.tsv", "dev.tsv"):
         (tmp_path / name).write_text("sentence\tlabel\na cat\t1\na dog\t0\n")

@@ -124,7 +124,7 @@ def test_predict_writes_texts_of_a_spreadsheet_as_texts(tmp_path, models):
     assert {type(cell.value) for cell in sheet["C"][1:]} == {float}
 
 
-@pytest.mark.parametrize("note", ["a\x07", "a" * 32_768])
+@pytest.mark.parametrize("note", ["a\x07", "a\ufffe", "a" * 32_768])
 def test_predict_to_a_spreadsheet_rejects_what_it_cannot_hold(tmp_path, models, note):
     rows = [{"text": "a cat", "note": note}]
     with pytest.raises(ValueError, match=r"o.xlsx: 'a.*' as note has a control character or more than 32,767 .*\.csv"):

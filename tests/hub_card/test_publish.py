@@ -169,6 +169,13 @@ def test_publish_keeps_license_results_and_settings_of_the_task(model_dir, tmp_p
     assert "temperature" in lost and "Windows of long texts" in lost and "Thresholds" not in lost
 
 
+def test_publish_names_windows_and_thresholds_of_0(model_dir, tmp_path, change_config):
+    change_config(model_dir, finetuned_for={"task": "ner", "doc_stride": 0, "null_score_threshold": 0.0})
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    lost = (folder / "README.md").read_text().partition("## What other tools leave out")[2]
+    assert "Windows of long texts" in lost and "threshold of no answer" in lost
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [({"classifier_pooling": "mean"}, "classifier_pooling is 'mean'"), ({"head_dim": 4}, "head_dim is 4")],
@@ -277,6 +284,15 @@ def test_publish_a_graph_with_the_digest_of_the_weights_only(model_dir, tmp_path
         ValueError, match=r"model\.onnx was made of other weights .*: delete the folder onnx, or .* graph"
     ):
         write_publishable(model_dir, tmp_path / "other", REPO)
+
+
+def test_publish_rejects_a_graph_of_another_type_and_other_weights(model_dir, tmp_path):
+    pytest.importorskip("onnxruntime")
+    save_graph(model_dir, "0" * 32)
+    (model_dir / "onnx" / "model.onnx").rename(model_dir / "onnx" / "model_fp16.onnx")
+    save_graph(model_dir, ModelFolder(model_dir).digest())
+    with pytest.raises(ValueError, match=r"model_fp16\.onnx was made of other weights"):
+        write_publishable(model_dir, tmp_path / "out", REPO)
 
 
 @pytest.mark.slow

@@ -96,6 +96,15 @@ def test_windowed_pipeline_with_max_length_below_one_raises_one_sentence(tiny, t
             classify("the cat sat", max_length=value)
 
 
+def test_windows_are_as_long_as_texts_in_fine_tuning_without_windows(tiny, tokenizer):
+    model, text = tiny(BertForSequenceClassification), "the cat sat " * 10
+    classify = WindowedTextClassificationPipeline(model=model, tokenizer=tokenizer, window_pooling="mean")
+    expected = classify(text, max_length=10)
+    assert expected != classify(text)
+    model.config.finetuned_for = {"task": "classification", "max_length": 10}
+    assert classify(text) == expected
+
+
 def test_windowed_token_pipeline_of_a_model_without_windows_is_that_of_transformers(tiny, tokenizer):
     model, texts = tiny(BertForTokenClassification), ["the cat sat in berlin", "the " * 80]
     windowed, stock = (
