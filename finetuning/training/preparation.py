@@ -94,11 +94,11 @@ def read_run(
         found["train", ""], found["validation", ""] = split_off(task, everything, settings.validation_split, seed)
         data["validation"] = dict(data["train"])
     if settings.max_train_samples and everything:
-        count, train = settings.max_train_samples, found["train", ""]
-        if len(train) < count:  # learning curves are named by the count
+        count, examples = settings.max_train_samples, found["train", ""]
+        if len(examples) < count:  # learning curves are named by the count
             template = "%s: max_train_samples is %s, but there are %s training examples, all of which are used."
-            logger.warning(template, data["train"][""], f"{count:,}", f"{len(train):,}")
-        found["train", ""] = sample(train, count, seed)
+            logger.warning(template, data["train"][""], f"{count:,}", f"{len(examples):,}")
+        found["train", ""] = sample(examples, count, seed)
     for name, source in data["test"].items():
         rows = read_task_rows(task, source, labeled=None, skip_empty=settings.skip_empty)
         found["test", name] = task.examples(rows, any(task.has_label(row, may_be_blank=False) for row in rows))
