@@ -18,7 +18,7 @@ from ..files.source import Source, files_of
 from ..files.tables import separated_line
 from ..metrics import mcnemar, paired_bootstrap
 from ..pipelines.openvino_model import OpenVinoModel
-from .data import listed
+from .data import Labels, listed
 from .prediction.predictor import FinetunedModel, load_finetuned_model
 from .settings.evaluation import CompareArguments, CompareSettings
 from .tasks.steps import long_text_lines, read_examples, read_predictions
@@ -100,6 +100,8 @@ def _compared(arguments: CompareSettings) -> dict[str, Any]:
             )
         # Each model's own, of its tokens or with its names of the classes, which a file has, too.
         of_file = encoded[0] if encoded and tasks[0].names_outputs else labeled
+        if not encoded and tasks[0].classes:  # the data may have their numbers
+            of_file = tasks[0].with_names(labeled, Labels(tasks[0].classes), source)
         examples = [part.examples if part else of_file for part in data]
         predictions: list[Sequence[Any]] = []
         for name, task, model, part in zip(arguments.models, tasks, models, data, strict=True):

@@ -18,7 +18,7 @@ from ...metrics import metric_of_class
 from ..data import DataRow, Labels, TaskData, seven_digits, with_decimal_points
 from .losses import ItemLoss, NumberLoss
 from .number import mean_scores, value_metrics, value_scores
-from .task import Columns, Measures
+from .task import Columns, Measures, value_columns
 from .texts import Examples, LabelPrediction, Predictions, TextExample, TextTask
 
 
@@ -107,7 +107,8 @@ class Scores(TextTask):
         return replace(call, title=title, code=call.code.replace("run(text", "run(text, top_k=None"))
 
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
-        return [LabelPrediction({name: row.finite_number(name) for name in self.label_columns}) for row in rows]
+        columns = dict(zip(self.label_columns, value_columns(self.label_columns), strict=True))
+        return [LabelPrediction({name: row.finite_number(columns[name]) for name in columns}) for row in rows]
 
     def measures(self, predictions: Predictions, examples: Examples) -> Measures:
         """Correlations and errors: the means over the columns, and those of each column, on its rows with a number."""

@@ -198,7 +198,9 @@ class SeveralLabels(TextTask):
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
         # The data may have only some of the classes; a table written by us has columns for all.
         names = {name for example in examples for name in example.classes}
-        labels, positions = labels_in_cells(rows, "prediction", _mark_in(rows, names), not self.has_names_0_and_1)
+        # With a column for each, 0 and 1 are labels: a model may predict both, and no other, in all rows.
+        are_names = self.has_names_0_and_1 or rows[0].values.keys() >= {"0", "1"}
+        labels, positions = labels_in_cells(rows, "prediction", _mark_in(rows, names), not are_names)
         numbers = set(Labels.numbered(positions or examples[0].positions or 0).names)
         if numbers and not names.union(*labels) <= numbers:
             source = rows[0].source

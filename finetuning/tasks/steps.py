@@ -194,8 +194,11 @@ def network_outputs(
 
     def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
         kept = [values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)]
-        if any(np.isnan(values).any() for values in kept):
-            raise ValueError(f"The model computes NaN for {data.source}; expected numbers. Are its weights damaged?")
+        if not all(np.isfinite(values).all() for values in kept):  # the probability of infinity is NaN
+            found = "NaN" if any(np.isnan(values).any() for values in kept) else "infinity"
+            raise ValueError(
+                f"The model computes {found} for {data.source}; expected numbers. Are its weights damaged?"
+            )
         return zip(*kept, strict=True)
 
     collate = task.collator(tokenizer, model)

@@ -63,6 +63,15 @@ class Measures(NamedTuple):
     baseline: Callable[[], dict[str, float]] = dict
 
 
+_FIRST_COLUMNS = ("index", "prediction")
+
+
+def value_columns(names: Sequence[str]) -> list[str]:
+    """The columns of a prediction file for classes or numbers of these names, none of which is one of the first."""
+    taken = {*_FIRST_COLUMNS, *names}
+    return [new_name(name, taken) if name in _FIRST_COLUMNS else name for name in names]
+
+
 @dataclass(frozen=True)
 class PredictionFile:
     """A table of predictions: index, prediction, and a column for each class (its probability) or number."""
@@ -78,8 +87,7 @@ class PredictionFile:
         rows = [task.columns_of(*pair) for pair in pairs]
         classes = () if task.glue else tuple(rows[0].probabilities)
         numbers = tuple(name for name in rows[0].numbers if name)
-        first, others = ("index", "prediction"), (*map(self.class_column.format, classes), *numbers)
-        names = [*first, *(new_name(name, {*first, *others}) if name in first else name for name in others)]
+        names = [*_FIRST_COLUMNS, *value_columns([*map(self.class_column.format, classes), *numbers])]
         cells = (
             [
                 *(str(index), self.text(row, *pair)),

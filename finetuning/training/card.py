@@ -25,6 +25,7 @@ from ...files.machine import describe_environment
 from ...files.options import Group, deciding, default_of, options_of
 from ...files.source import Source
 from ...files.tables import USUAL, read_table
+from ...metrics import metric_of
 from ...metrics.reports import shortened
 from ..tasks.steps import PLACE_COLUMNS
 from ..tasks.task import Task
@@ -101,7 +102,7 @@ def write_finetuning_card(
         **taken_from_hub(settings.model, (part.source for part in run.parts)),
         comparisons=[
             *comparisons,
-            *_calibration_table(metrics),
+            *_calibration_table(metrics, run),
             *(table for path in sorted(output_dir.glob("class_report*.json")) for table in _class_tables(path)),
             *(_errors_table(output_dir) if settings.card_examples else ()),
         ],
@@ -133,16 +134,15 @@ def trainings_table(
     return [Comparison(title, shown, "Training")]
 
 
-def _calibration_table(metrics: Mapping[str, float]) -> list[Comparison]:
+def _calibration_table(metrics: Mapping[str, float], run: TaskRun) -> list[Comparison]:
     """The card's table of calibration errors, by data set."""
-    columns = {CROSS_FITTED: "cross-fitted", UNCALIBRATED: "without temperature", "": "this model"}
+    columns = {"": "this model", CROSS_FITTED: "cross-fitted", UNCALIBRATED: "without temperature"}
     rows: dict[str, dict[str, float]] = {}
-    for name, value in metrics.items():
-        if name.endswith(_CALIBRATION_ERROR):
-            start = name.removesuffix(_CALIBRATION_ERROR)
-            prefix = next(prefix for prefix in columns if start.endswith(prefix))
-            data = start.removesuffix(prefix).rstrip("_")
-            rows.setdefault(data or "validation", {})[columns[prefix]] = value
+    # By the names of the data, since a file may have that of a column: held_out.tsv. Folds have no other data.
+    for data in [*(run.validation or [""]), *("_".join(filter(None, ("test", name))) for name in run.test)]:
+        for how, column in columns.items():
+            if (name := metric_of(data, f"{how}{_CALIBRATION_ERROR}")) in metrics:
+                rows.setdefault(data or "validation", {})[column] = metrics[name]
     if not rows:
         return []
     title = "Expected calibration error: the mean difference between the probability of an answer and its accuracy."

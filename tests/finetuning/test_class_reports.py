@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from mybert.finetuning import TASKS, EvaluateArguments, commands, evaluate_model
 from mybert.finetuning.prediction import predictor
 from mybert.finetuning.tasks.calibration import calibrated, calibrator_of
 from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
+from mybert.finetuning.training.card import _calibration_table
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -182,6 +184,19 @@ def test_the_card_has_calibration_errors_in_a_table_of_their_own(run):
     metrics = json.loads((run / "metrics.json").read_text())
     names = [f"{start}expected_calibration_error" for start in ("test_", "test_uncalibrated_")]
     assert "| test | {:.4g} |  | {:.4g} |".format(*(metrics[name] for name in names)) in card
+
+
+def test_the_cards_calibration_errors_of_data_named_held_out_are_its_own():
+    names = ("dev", "dev_held_out", "held_out", "test_dev", "test_held_out")
+    errors = {f"{name}_expected_calibration_error": place / 10 for place, name in enumerate(names)}
+    run = SimpleNamespace(validation=dict.fromkeys(("dev", "held_out")), test=dict.fromkeys(("dev", "held_out")))
+    (table,) = _calibration_table(errors, run)
+    assert table.rows == {
+        "dev": {"this model": 0.0, "cross-fitted": 0.1},
+        "held_out": {"this model": 0.2},
+        "test_dev": {"this model": 0.3},
+        "test_held_out": {"this model": 0.4},
+    }
 
 
 def test_no_error_is_reported_of_a_temperature_that_is_not_kept(tune, data, tmp_path):

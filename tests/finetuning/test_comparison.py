@@ -246,6 +246,18 @@ def test_compare_of_numbers_lists_the_largest_differences_first(tmp_path, data):
     assert [row["row"] for row in csv.DictReader(output.open())] == ["3", "6", "2", "7", "4"]
 
 
+def test_compare_of_files_reads_numbers_in_the_data_as_the_tasks_classes(tmp_path):
+    names = TASKS["rte"].classes
+    data = [{"sentence1": f"a {row}", "sentence2": "b", "label": row % 2} for row in range(8)]
+    for name, labels in (("a", [names[row % 2] for row in range(8)]), ("b", [names[0]] * 8)):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["prediction", *labels]) + "\n")
+    settings = {"task": "rte", "num_resamples": 5, "output": str(tmp_path / "rows.csv")}
+    found = mybert.compare(tmp_path / "a.tsv", tmp_path / "b.tsv", data, **settings)
+    assert (found["mcnemar"]["only_a"], found["mcnemar"]["only_b"]) == (4, 0)
+    rows = csv.DictReader((tmp_path / "rows.csv").open())
+    assert {row["true"] for row in rows} == {names[1]}
+
+
 def test_compare_reads_numbers_in_prediction_files_as_the_models_classes(tmp_path, data, models, changed):
     model = changed(models / "sst2", id2label={"0": "bad", "1": "good"}, label2id={"bad": 0, "good": 1})
     config = json.loads((model / "config.json").read_text())

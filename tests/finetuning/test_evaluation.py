@@ -338,15 +338,16 @@ def test_a_model_without_a_record_is_measured_on_both_texts(mnli):
     assert mybert.evaluate(str(mnli[0]), pairs, use_cpu=True)["accuracy"] == 1.0
 
 
-def test_evaluate_and_predict_a_model_that_computes_nan_raise(tmp_path, tiny_model):
+@pytest.mark.parametrize(("value", "name"), [("nan", "NaN"), ("inf", "infinity"), ("-inf", "infinity")])
+def test_evaluate_and_predict_a_model_that_computes_no_numbers_raise(tmp_path, tiny_model, value, name):
     model = tiny_model(
         tmp_path / "model",
         MyBertForSequenceClassification,
         labels=("a", "b"),
-        change=lambda model: model.classifier.bias.data.fill_(float("nan")),
+        change=lambda model: model.classifier.bias.data[:1].fill_(float(value)),
     )
     for command in (mybert.evaluate, mybert.predict):
-        with pytest.raises(ValueError, match="The model computes NaN for data; expected numbers"):
+        with pytest.raises(ValueError, match=f"The model computes {name} for data; expected numbers"):
             command(model, [{"text": "a cat", "label": "a"}, {"text": "it", "label": "b"}], use_cpu=True)
 
 

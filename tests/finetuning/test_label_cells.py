@@ -13,7 +13,7 @@ from mybert.cli import main
 from mybert.finetuning import TASKS, EvaluateArguments, evaluate_model
 from mybert.finetuning.data import DataRow, Labels, accepted_rows, is_written_list, label_name, whole_number
 from mybert.finetuning.tasks.data_report import check_classes
-from mybert.finetuning.tasks.steps import read_predictions
+from mybert.finetuning.tasks.steps import read_predictions, write_predictions
 from mybert.finetuning.tasks.texts import LabelPrediction
 
 TEXTS = ("a cat sat", "the dog slept", "fish ate bread")
@@ -173,6 +173,15 @@ def test_read_predictions_of_0_and_1_for_each_label_need_data_of_the_same_form(t
     (tmp_path / "p.jsonl").write_text("\n".join(json.dumps({"prediction": name}) for name in "aba"))
     with pytest.raises(ValueError, match=r"p.jsonl or the data has 0 and 1 for each label, the other names"):
         read_predictions(MULTILABEL, tmp_path / "p.jsonl", examples)
+
+
+def test_read_predictions_of_0_and_1_in_a_table_with_their_columns_are_both_labels(tmp_path):
+    both = LabelPrediction(frozenset({"0", "1"}), {"0": 0.9, "1": 0.8})
+    write_predictions(
+        MULTILABEL, [both, both], examples := MULTILABEL.examples(rows_of([[1, 1], [0, 1]]), True), tmp_path
+    )
+    read = read_predictions(MULTILABEL, tmp_path / "predictions.tsv", examples)
+    assert [prediction.label for prediction in read] == [both.label] * 2
 
 
 # Case 07: written lists

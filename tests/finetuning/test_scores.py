@@ -14,6 +14,7 @@ from mybert.finetuning import TASKS
 from mybert.finetuning.heads import fold_target_scale, learn_standardized
 from mybert.finetuning.tasks.number import value_scores
 from mybert.finetuning.tasks.scores import CellLoss, Scores
+from mybert.finetuning.tasks.steps import read_predictions, write_predictions
 from mybert.finetuning.tasks.texts import LabelPrediction, TextExample
 from mybert.finetuning.training.trainer import TaskLoss
 
@@ -219,3 +220,12 @@ def test_scores_of_a_model_without_record_are_named_by_its_outputs(folder, tmp_p
     assert mybert.predict(tmp_path, ["the cat"]) == mybert.predict(folder, ["the cat"])
     assert mybert.evaluate(tmp_path, HOLES) == mybert.evaluate(folder, HOLES)
     assert TASKS["scores"].label_columns == ()
+
+
+@pytest.mark.parametrize("name", ["index", "prediction"])
+def test_read_predictions_of_a_column_whose_name_is_taken_in_their_file(tmp_path, name):
+    task = Scores(main_metric="pearson", label_columns=(name, "style"))
+    numbers = [{name: 5.0 - row, "style": float(row)} for row in range(3)]
+    predictions, examples = list(map(LabelPrediction, numbers)), [TextExample((str(row),), row) for row in numbers]
+    write_predictions(task, predictions, examples, tmp_path)
+    assert read_predictions(task, tmp_path / "predictions.tsv", examples) == predictions
