@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from enum import Enum
@@ -497,6 +497,18 @@ def deciding(settings: Any, chosen: Mapping[str, Any] | None = None) -> dict[str
         if value != default_of(each) if decides == "if_not_default" else decides:
             found[name] = value
     return found
+
+
+def options_on_card(settings: Any, groups: Container[Group], said: Container[str]) -> dict[str, Any]:
+    """The options of some groups that decide the result, but for defaults and what is `said` in other words."""
+    options = options_of(type(settings))
+    return {
+        name.replace("_", " "): value
+        for name, value in deciding(settings).items()
+        if getattr(options[name], "group", None) in groups
+        and name not in said
+        and value not in (None, default_of(options[name]))
+    }
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
-from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..cards import (
 )
 from ..files.checkpoint import Checkpoint
 from ..files.machine import describe_environment
+from ..files.options import Group, options_on_card
 from ..files.source import HUB, HubSplit, Source
 from ..tokenization import MyBertTokenizer
 from .plan import PretrainPlan
@@ -31,6 +32,16 @@ _OPTIMIZERS = {
     "muon": "Muon for the layers' matrices, AdamW for the rest",
 }
 _FILES_NAMED = 8  # of a corpus, named on the card
+# Options on the card, if they are not at their defaults, and those that it says in other words.
+_GROUPS = {
+    *(Group.READING, Group.MODEL, Group.SEQUENCES, Group.OBJECTIVE, Group.TRAINING, Group.RECORDS, Group.FURTHER),
+}
+_SAID_OTHERWISE = {
+    *("optim", "learning_rate", "muon_learning_rate", "num_train_epochs", "max_steps", "max_hours", "seed"),
+    *("objective", "embedding_init", "causal_share"),
+    *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),  # of the model, which is described
+    *("greater_is_better", "save_only_model", "ignore_data_skip"),
+}
 
 
 def fill_mask_examples(
@@ -104,17 +115,13 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
     settings, phases = plan.settings, plan.phases
     optimizer = getattr(settings.optim, "value", settings.optim)  # transformers' names are an enumeration
 
-    def course(values: Iterable[Any]) -> str:
-        return ", then ".join(str(value) for value in dict.fromkeys(values) if value is not None)
-
+    rate = "ltr_probability" if OBJECTIVES[settings.objective].is_causal else "mlm_probability"
     found: dict[str, Any] = {
         "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
         "learning rate": settings.learning_rate,
-        "batch size": course(map(plan.batch_size, phases)),
-        "longest sequence": course(phase.max_length for phase in phases),
-        "fraction of predicted tokens": str(
-            settings.ltr_probability if OBJECTIVES[settings.objective].is_causal else settings.mlm_probability
-        ),
+        "batch size": ", then ".join(str(size) for size, _ in groupby(map(plan.batch_size, phases))),
+        "longest sequence": ", then ".join(str(length) for length, _ in groupby(phase.max_length for phase in phases)),
+        "fraction of predicted tokens": str(getattr(settings, rate)),
     }
     if optimizer == "muon":
         found["learning rate"] = f"{settings.muon_learning_rate} (Muon), {settings.learning_rate} (AdamW)"
@@ -128,4 +135,4 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
         found["steps"] = f"{settings.max_steps:,}"
     else:
         found["epochs"] = settings.num_train_epochs
-    return found
+    return found | options_on_card(settings, _GROUPS, _SAID_OTHERWISE | {rate})

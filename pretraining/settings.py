@@ -8,7 +8,19 @@ from typing import Literal, NamedTuple
 
 from ..files.documents import DocumentSettings
 from ..files.errors import SettingError, worded
-from ..files.options import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, SHARE_BELOW_1, Group, option
+from ..files.options import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE,
+    SHARE_ABOVE_0,
+    SHARE_BELOW_1,
+    Group,
+    is_given,
+    option,
+    options_of,
+    said,
+)
 from ..files.settings import Part, Parts, by_keywords
 from .scripts import canonical_names
 
@@ -313,6 +325,21 @@ class DataSettings(StoreSettings):
         if self.dry_run and (self.export or not self.text):
             problem = worded("{export} is set" if self.export else "{text} is not")
             raise SettingError.worded("{dry_run} is set and {}; a dry run reads text and writes nothing.", problem)
+        if not self.text:
+            self._reject_what_text_needs()
+
+    def _reject_what_text_needs(self) -> None:
+        of_text = [each for name, each in options_of(StoreSettings).items() if name != "num_processes"]
+        if not self.export:
+            of_text.append(options_of(DataSettings)["overwrite"])
+        for each in of_text:
+            if is_given(self, each):
+                raise SettingError.worded(
+                    "{} and {text} is not; without text the existing store is only shown: give the text, or leave "
+                    "{:option} out.",
+                    said(each.name, getattr(self, each.name)),
+                    each.name,
+                )
 
 
 DataArguments = by_keywords(DataSettings)

@@ -22,7 +22,7 @@ from ...cards import (
 )
 from ...files.checkpoint import read_json_object
 from ...files.machine import describe_environment
-from ...files.options import Group, deciding, default_of, options_of
+from ...files.options import Group, options_on_card
 from ...files.source import Source
 from ...files.tables import USUAL, read_table
 from ...metrics import metric_of
@@ -197,14 +197,7 @@ def _hyperparameters(
 ) -> dict[str, Any]:
     """The training settings on the card, without those at their defaults."""
     settings, pooling = plan.settings, plan.pooling(approach).value
-    options = options_of(type(settings))
-    others = {
-        name.replace("_", " "): value
-        for name, value in deciding(settings).items()
-        if getattr(options[name], "group", None) in _GROUPS
-        and name not in _SAID_OTHERWISE
-        and value not in (None, default_of(options[name]))
-    }
+    others = options_on_card(settings, _GROUPS, _SAID_OTHERWISE)
     if not approach.takes_steps:
         estimator = "ridge" if task.loss.is_regression else "logistic"
         return {

@@ -75,6 +75,16 @@ def test_a_look_at_a_store(tmp_path, arguments):
     assert max(len(example["masked_lm_positions"]) for example in examples) == 2
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [("--append",), ("--filter", "duplicates"), ("--split_sentences",), ("--shard_index", "1"), ("--overwrite",)],
+)
+def test_what_is_done_with_text_is_an_error_without_text(arguments, user_error, flags):
+    more = ("--num_shards", "2") if flags[0] == "--shard_index" else ()
+    with user_error(f"{flags[0]} --text"):
+        arguments(*flags, *more, text=())
+
+
 def test_prepare_data_shards_make_a_whole_store(tmp_path, arguments, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         prepare_data(arguments("--num_shards", "2", "--shard_index", "1"))

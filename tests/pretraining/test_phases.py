@@ -149,6 +149,19 @@ def test_a_causal_start_gives_an_ordinary_bert_and_is_logged(tmp_path, arguments
     assert rows["left to right at first"] == "50 % of the steps"
 
 
+def test_the_card_has_each_batch_size_in_turn_and_all_options_that_decide_the_model(tmp_path, arguments):
+    steps = {"max_steps": 4, "batch_ramp": 0.25, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    longer = {"phase2_max_length": 32, "phase2_steps": 1, "phase2_gradient_accumulation_steps": 1}
+    changes = {"masking_unit": "word", "dropout": 0.0, "adam_beta2": 0.98, "filter": ["duplicates"]}
+    pretrain(arguments(**steps, **longer, **changes))
+    card = (tmp_path / "out" / "README.md").read_text()
+    rows = dict(line[2:-2].split(" | ") for line in card.splitlines() if line.startswith("| ") and "---" not in line)
+    assert (rows["batch size"], rows["longest sequence"]) == ("2, then 4, then 2", "24, then 32")
+    assert (rows["masking unit"], rows["dropout"], rows["adam beta2"]) == ("word", "0", "0.98")
+    assert "duplicates" in rows["filter"]
+    assert "weight decay" not in rows  # the default
+
+
 @pytest.fixture
 def long_text(tmp_path):
     path = tmp_path / "long.txt"
