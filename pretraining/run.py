@@ -40,7 +40,7 @@ from ..runs import (
     state_of_run,
     suggest_bfloat16,
 )
-from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from ..tokenization import MyBertTokenizer, VocabularyBasics, entries_for, train_wordpiece
 from .build_store import build_token_store
 from .card import fill_mask_examples, write_pretraining_card
 from .dataset import PretrainingDataset
@@ -293,7 +293,11 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
         text = {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
     recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
     record = plan.result_settings() | {"text": recorded or sources}
-    config = model_config(plan, settings.vocab_size if tokenizer is None else len(tokenizer))
+    pieces, wanted = settings.vocab_size if tokenizer is None else len(tokenizer), settings.new_pieces_settings
+    if wanted and tokenizer is not None:
+        free, number = entries_for(tokenizer, wanted.new_pieces, wanted.append_pieces)
+        pieces += max(0, number - len(free))
+    config = model_config(plan, pieces)
     with torch.device("meta"):
         model = model_class_of(settings)(config)
     size = {"pieces": config.vocab_size, **size_of(model)}

@@ -7,7 +7,7 @@ from .._lazy_names import lazy_names
 if TYPE_CHECKING:
     from .bulk_encoding import BulkEncoder, encode_words
     from .commands import train_vocabulary
-    from .extension import Extension, count_corpus_words, extend_vocabulary, spell
+    from .extension import Extension, count_corpus_words, entries_for, extend_vocabulary, spell
     from .learning import VocabularyReport
     from .settings import VocabArguments, VocabSettings, VocabularyBasics, VocabularySettings
     from .tokenization_mybert import MyBertTokenizer, train_wordpiece
@@ -27,6 +27,7 @@ __all__ = [
     "count_corpus_words",
     "encode_and_truncate",
     "encode_words",
+    "entries_for",
     "extend_vocabulary",
     "load_vocab",
     "save_vocab",

@@ -64,12 +64,7 @@ def extend_vocabulary(
     if not words:
         raise ValueError("The text holds no word to learn from.")
     old = tokenizer.get_vocab()
-    fixed = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    free = [piece for piece in sorted(old, key=old.__getitem__) if _UNUSED.fullmatch(piece) and piece not in fixed]
-    if not append:
-        number = min(number, len(free))
-    if not number:
-        raise ValueError("The vocabulary has no free [unused...] entry; allow new pieces to be appended.")
+    free, number = entries_for(tokenizer, number, append)
     learner = _Learner(old, words, min_frequency)
     pieces = [piece for piece, _ in zip(learner.pieces(), range(number), strict=False)]
     spellings = {piece: spell(piece, old) or [] for piece in pieces}
@@ -83,6 +78,18 @@ def extend_vocabulary(
     extended._tokenizer = Tokenizer.from_str(json.dumps(content))
     tokens = tuple(count_pieces(pieces_and_ids, words)[1] for pieces_and_ids in (old, vocab))
     return Extension(extended, spellings, min(len(renamed), len(pieces)), (tokens[0], tokens[1]))
+
+
+def entries_for(tokenizer: MyBertTokenizer, number: int, append: bool) -> tuple[list[str], int]:
+    """The free `[unused...]` entries by id, and how many of a number of new pieces can be added; at least 1."""
+    vocab = tokenizer.get_vocab()
+    fixed = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    free = [piece for piece in sorted(vocab, key=vocab.__getitem__) if _UNUSED.fullmatch(piece) and piece not in fixed]
+    if not append:
+        number = min(number, len(free))
+    if not number:
+        raise ValueError("The vocabulary has no free [unused...] entry; allow new pieces to be appended.")
+    return free, number
 
 
 def count_corpus_words(

@@ -53,6 +53,14 @@ def settings(tmp_path, folder, text):
     return lambda **others: AdaptArguments(**own | run | machine | {"join_lines": False} | others)
 
 
+@pytest.mark.parametrize("more", [{}, {"new_pieces": 1}, {"append_pieces": False}])
+def test_a_dry_run_shows_the_vocabulary_with_new_pieces(tmp_path, settings, more):
+    dry = adapt(settings(dry_run=True, **more))
+    adapt(settings(max_steps=1, **more))
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    assert (dry["model"]["pieces"], dry["model"]["parameters"]) == (model.config.vocab_size, model.num_parameters())
+
+
 @pytest.mark.parametrize(("rows", "tied"), [("mean", True), ("random", True), ("mean", False)])
 def test_new_rows_are_means_and_old_ones_stay(old, make_model, rows, tied):
     new = extend_vocabulary(old, Counter({"catfish": 9, "dogfish": 8, "xö": 7, "sunny": 6}), 4).tokenizer
