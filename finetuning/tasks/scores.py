@@ -71,9 +71,8 @@ class Scores(TextTask):
         """The columns."""
         for name in self.label_columns:
             if not any(name in example.numbers for example in examples):
-                raise SettingError.worded(
-                    "{} has no number in the column {!r}; leave it out of {label_columns}.", source, name
-                )
+                template = "{} has no number in the column {!r}; leave it out of {label_columns}."
+                raise SettingError.worded(template, source, name)
         return Labels(self.label_columns)
 
     def with_classes(self, labels: Labels | None, checkpoint: Checkpoint | None = None) -> Self:
@@ -107,8 +106,8 @@ class Scores(TextTask):
         return replace(call, title=title, code=call.code.replace("run(text", "run(text, top_k=None"))
 
     def predictions_of(self, rows: Sequence[DataRow], examples: Examples) -> list[LabelPrediction]:
-        columns = dict(zip(self.label_columns, value_columns(self.label_columns), strict=True))
-        return [LabelPrediction({name: row.finite_number(columns[name]) for name in columns}) for row in rows]
+        columns = value_columns(self.label_columns).items()
+        return [LabelPrediction({name: row.finite_number(column) for name, column in columns}) for row in rows]
 
     def measures(self, predictions: Predictions, examples: Examples) -> Measures:
         """Correlations and errors: the means over the columns, and those of each column, on its rows with a number."""

@@ -66,10 +66,10 @@ class Measures(NamedTuple):
 _FIRST_COLUMNS = ("index", "prediction")
 
 
-def value_columns(names: Sequence[str]) -> list[str]:
-    """The columns of a prediction file for classes or numbers of these names, none of which is one of the first."""
+def value_columns(names: Sequence[str]) -> dict[str, str]:
+    """The column of a prediction file for each of these classes or numbers, none of which is one of the first."""
     taken = {*_FIRST_COLUMNS, *names}
-    return [new_name(name, taken) if name in _FIRST_COLUMNS else name for name in names]
+    return {name: new_name(name, taken) if name in _FIRST_COLUMNS else name for name in names}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class PredictionFile:
         rows = [task.columns_of(*pair) for pair in pairs]
         classes = () if task.glue else tuple(rows[0].probabilities)
         numbers = tuple(name for name in rows[0].numbers if name)
-        names = [*_FIRST_COLUMNS, *value_columns([*map(self.class_column.format, classes), *numbers])]
+        names = [*_FIRST_COLUMNS, *value_columns([*map(self.class_column.format, classes), *numbers]).values()]
         cells = (
             [
                 *(str(index), self.text(row, *pair)),
