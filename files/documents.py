@@ -330,7 +330,7 @@ class Corpus:
 
     def lines(self) -> Iterator[str]:
         """Read all sources as lines without surrounding white space, and `""` after each document."""
-        cleaning = _Cleaning(self._settings.clean)
+        cleaning = Cleaning(self._settings.clean)
         named = zip(self.sources, self._sources, strict=True)
         shown = (self._shown(name, self._lines_of(name, source, cleaning)) for name, source in named)
         yield from self._some(chain.from_iterable(shown))
@@ -381,7 +381,7 @@ class Corpus:
                 what = "rows without text" if _in_rows(source) else "empty lines"
                 logger.warning("%s: %s %s are left out.", name, f"{empty:,}", what)
 
-    def _lines_of(self, name: str, source: Source, cleaning: "_Cleaning") -> Iterator[str]:
+    def _lines_of(self, name: str, source: Source, cleaning: "Cleaning") -> Iterator[str]:
         settings, in_rows = self._settings, _in_rows(source)
         lines: Iterator[str | None] = (
             self._lines_of_rows(source, cleaning) if in_rows else cleaning.lines(self._plain_lines(source))
@@ -409,7 +409,7 @@ class Corpus:
         assert isinstance(source, FileSource)
         return text_lines(source.path, self._settings.encoding, source.digests, self._settings.text_column)
 
-    def _lines_of_rows(self, source: Source, cleaning: "_Cleaning") -> Iterator[str | None]:
+    def _lines_of_rows(self, source: Source, cleaning: "Cleaning") -> Iterator[str | None]:
         for document in self._documents(source):
             if isinstance(document, str):
                 yield from cleaning.text(document).split("\n")
@@ -446,10 +446,11 @@ class Corpus:
         yield from lines
 
 
-class _Cleaning:
-    """Cleans texts, and counts those that have something to clean."""
+class Cleaning:
+    """Cleans texts, and counts those with something to clean; an ImportError if a cleaner's package is missing."""
 
     def __init__(self, names: Sequence[str]) -> None:
+        require_cleaners(names)
         self._names = names
         self._texts = 0
         self._counts: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from .batch_mybert import sequence_lengths
 from .configuration_mybert import MyBertConfig
 from .heads_mybert import (
     MyBertForMultipleChoice,
@@ -61,10 +62,18 @@ class MyBertBiLstmModel(MyBertModel):
     ) -> BaseModelOutputWithPooling:
         """Encode a batch; see `MyBertModel.forward`.
 
-        Rows hold one sequence each, padded on the right; padding elsewhere is a ValueError.
+        Rows hold one sequence each, padded on the right; padding elsewhere, or several sequences, is a ValueError.
         """
         outputs = super().forward(input_ids, attention_mask=attention_mask, **{**kwargs, "return_dict": True})
-        states = run_lstm(self.bilstm, outputs.last_hidden_state, attention_mask)
+        states = outputs.last_hidden_state
+        of_tokens = kwargs.get("position_ids") if attention_mask is None else None
+        lengths = sequence_lengths((states.shape[0], states.shape[1]), of_tokens, kwargs.get("cu_seq_lens_q"))
+        if lengths is not None and len(lengths) > len(states):
+            raise ValueError(
+                f"{len(lengths)} sequences are in {len(states)} rows (cu_seq_lens_q or position_ids); a BiLSTM "
+                "expects one in each."
+            )
+        states = run_lstm(self.bilstm, states, attention_mask)
         outputs.last_hidden_state = states
         outputs.pooler_output = None if self.pooler is None else self.pooler(states)
         return outputs

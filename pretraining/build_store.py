@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.documents import Cleaning, Corpus, DocumentSettings, expand_sources
 from ..files.errors import SettingError
 from ..files.moves import PARTIAL, discard
-from ..files.options import settings_of
+from ..files.options import is_given, options_of, said, settings_of
 from ..files.output import check_output_files, place_to_write, reserved, written_beside
 from ..files.processes import fitting_processes, map_in_processes
 from ..files.progress import progress_bar
@@ -288,7 +288,13 @@ def _read(
         )
     if in_memory:
         return Corpus(InMemoryData(type(documents).__name__, documents), settings.corpus).lines()
-    return lines_of_documents(given)
+    for name in ("join_lines", "heading_pattern", "document_end"):
+        if is_given(settings, options_of(StoreSettings)[name]):
+            raise SettingError.worded(
+                "{} and the documents are lists of sentences; expected files or a table, whose lines it divides.",
+                said(name, getattr(settings, name)),
+            )
+    return lines_of_documents(given, settings.clean)
 
 
 def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> list[str]:
@@ -457,16 +463,18 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
     return ([sentence for line in document for sentence in split_sentences(line)] for document in documents)
 
 
-def lines_of_documents(documents: Iterable) -> Iterator[str]:
-    """Yield the lines of documents, lists of sentences, with "" after each document."""
+def lines_of_documents(documents: Iterable, clean: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the lines of documents, lists of sentences, cleaned if asked, with "" after each document."""
+    cleaning = Cleaning(clean)
     for number, document in enumerate(documents):
         if isinstance(document, str):
             raise ValueError(f"Document {number} is a str; expected a list of sentences.")
         for sentence in document:
             if not isinstance(sentence, str):
                 raise ValueError(f"Document {number} holds a {type(sentence).__name__}; expected sentences (str).")
-            if sentence:
-                yield sentence.replace("\n", " ")
+            sentence = sentence.replace("\n", " ")
+            if line := cleaning.text(sentence).replace("\n", " ").strip() if clean else sentence:
+                yield line
         yield ""
 
 

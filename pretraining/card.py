@@ -115,7 +115,9 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
     settings, phases = plan.settings, plan.phases
     optimizer = getattr(settings.optim, "value", settings.optim)  # transformers' names are an enumeration
 
-    rate = "ltr_probability" if OBJECTIVES[settings.objective].is_causal else "mlm_probability"
+    rate, unread = "mlm_probability", set[str]() if settings.causal_share else {"ltr_probability"}
+    if OBJECTIVES[settings.objective].is_causal:  # nothing is masked
+        rate, unread = "ltr_probability", set(vars(settings.masking))
     found: dict[str, Any] = {
         "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
         "learning rate": settings.learning_rate,
@@ -135,4 +137,4 @@ def _hyperparameters(plan: PretrainPlan) -> dict[str, Any]:
         found["steps"] = f"{settings.max_steps:,}"
     else:
         found["epochs"] = settings.num_train_epochs
-    return found | options_on_card(settings, _GROUPS, _SAID_OTHERWISE | {rate})
+    return found | options_on_card(settings, _GROUPS, _SAID_OTHERWISE | unread | {rate})

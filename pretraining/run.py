@@ -403,7 +403,7 @@ def _train_phases(run: PreparedRun, plan: PretrainPlan) -> dict[str, Any]:
         with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
             trainer.state.save_to_json(str(path))
     return {
-        "metrics": _last_logged(trainer.state.log_history, "mlm_loss") | metrics,
+        "metrics": metrics | _last_logged(trainer.state.log_history, "mlm_loss"),
         "steps": step - first_step,  # of this call
         "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
         "interrupted": interrupt.interrupted,
@@ -416,7 +416,7 @@ def _read_finished(output_dir: Path) -> dict[str, Any]:
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
     history = read_log_history(output_dir / TRAINER_STATE_NAME)
-    metrics = _last_logged(history, "mlm_loss") | _last_logged(history, "eval_loss")
+    metrics = _last_logged(history, "eval_loss") | _last_logged(history, "mlm_loss")
     return {"metrics": metrics, "steps": 0, "wall_time": None, "interrupted": False}
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tokenizers import Tokenizer
 
-from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.documents import Cleaning, Corpus, DocumentSettings, TextSettings
 from ..files.errors import SettingError, worded
 from ..files.options import settings_of
 from ..files.progress import progress_bar
@@ -50,7 +50,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         return read_files(InMemoryData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
     if not isinstance(names, (list, tuple, set, frozenset)):
-        return read_texts(cast(Texts, texts if source is None else source))
+        return read_texts(cast(Texts, texts if source is None else source), settings.clean)
     for number, name in enumerate(names):
         if not isinstance(name, (str, Path)):
             raise ValueError(
@@ -73,8 +73,9 @@ def read_files(files: Any, settings: TextSettings) -> Iterator[str]:
     return read_texts(Corpus(files, DocumentSettings(**settings_of(TextSettings, settings))).lines())
 
 
-def read_texts(texts: Texts) -> Iterator[str]:
-    """Join texts, or lists of texts, of one or more whole lines each, into blocks of whole lines."""
+def read_texts(texts: Texts, clean: Sequence[str] = ()) -> Iterator[str]:
+    """Join texts, or lists of texts, of one or more whole lines each, cleaned if asked, into blocks of whole lines."""
+    cleaning = Cleaning(clean)
     lines: list[str] = []
     size = 0
     for number, item in enumerate(texts):
@@ -82,7 +83,7 @@ def read_texts(texts: Texts) -> Iterator[str]:
             if not isinstance(text, str):
                 found = type(item if text is None else text).__name__
                 raise ValueError(f"Item {number} of the texts is a {found}; expected str or list of str.")
-            lines.append(text)
+            lines.append(cleaning.text(text) if clean else text)
             size += len(text)
         if size >= BLOCK_CHARACTERS:
             yield "\n".join(lines)

@@ -148,3 +148,14 @@ def test_bilstm_model_accepts_padding_on_the_right_only(dtype):
     for other in (mask.flip(1), mask[:, [0, 3, 1, 2]]):
         with pytest.raises(ValueError, match=r"attention_mask has .*; a BiLSTM expects padding on the right"):
             model(ids, other)
+
+
+def test_bilstm_model_rejects_several_sequences_in_a_row():
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = MyBertBiLstmForTokenClassification(MyBertBiLstmConfig(**sizes, intermediate_size=8)).eval()
+    ids = torch.randint(5, 20, (1, 5))
+    for limits in ({"cu_seq_lens_q": torch.tensor([0, 3, 5])}, {"position_ids": torch.tensor([[0, 1, 2, 0, 1]])}):
+        with pytest.raises(ValueError, match="2 sequences are in 1 rows"):
+            model(ids, **limits)
+    one = {"cu_seq_lens_q": torch.tensor([0, 5]), "position_ids": torch.arange(5)[None]}
+    torch.testing.assert_close(model(ids, **one).logits, model(ids).logits)

@@ -153,13 +153,17 @@ def test_the_card_has_each_batch_size_in_turn_and_all_options_that_decide_the_mo
     steps = {"max_steps": 4, "batch_ramp": 0.25, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
     longer = {"phase2_max_length": 32, "phase2_steps": 1, "phase2_gradient_accumulation_steps": 1}
     changes = {"masking_unit": "word", "dropout": 0.0, "adam_beta2": 0.98, "filter": ["duplicates"]}
+    changes["ltr_probability"] = 0.5
     pretrain(arguments(**steps, **longer, **changes))
     card = (tmp_path / "out" / "README.md").read_text()
     rows = dict(line[2:-2].split(" | ") for line in card.splitlines() if line.startswith("| ") and "---" not in line)
     assert (rows["batch size"], rows["longest sequence"]) == ("2, then 4, then 2", "24, then 32")
     assert (rows["masking unit"], rows["dropout"], rows["adam beta2"]) == ("word", "0", "0.98")
     assert "duplicates" in rows["filter"]
-    assert "weight decay" not in rows  # the default
+    assert not {"weight decay", "ltr probability"} & rows.keys()  # the default, and what is not read
+    pretrain(arguments("ltr", objective="ltr", masking_unit="word", mlm_probability=0.4, max_steps=1))
+    card = (tmp_path / "ltr" / "README.md").read_text()
+    assert "0.4" not in card and "word |" not in card
 
 
 @pytest.fixture

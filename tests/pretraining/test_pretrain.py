@@ -182,6 +182,13 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, arguments, history):
     assert not any("train_loss" in entry for entry in history())  # there was no step left: it would be 0
 
 
+def test_a_finished_run_has_the_step_of_its_end_if_it_keeps_another(arguments):
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    settings = arguments(eval_strategy="steps", eval_steps=2, **best)  # the first evaluation is the best
+    metrics = pretrain(settings)
+    assert metrics["step"] == 4 and pretrain(settings).items() >= metrics.items()
+
+
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl.xz", "text.parquet"])
 def test_text_is_read_once_for_each_use(tmp_path, documents, arguments, tokenizer_folder, monkeypatch, name):
     """Once for the vocabulary and once for the tokens, with the digest; a resumed run reads nothing."""

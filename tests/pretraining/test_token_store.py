@@ -17,6 +17,7 @@ from mybert.pretraining import (
     StoreShards,
     TokenStore,
     build_token_store,
+    inspect_corpus,
     read_documents,
     token_store,
 )
@@ -486,3 +487,15 @@ def test_places_that_hold_no_store(tmp_path, documents, tokenizer, store):
         (tmp_path / token_store.SHARD.format(0, count)).touch()
     with pytest.raises(ValueError, match=r"holds shards of several stores \(of 2, 3 shards\); expected one store"):
         TokenStore(tmp_path)
+
+
+def test_documents_in_memory_are_cleaned_and_not_divided(tmp_path, tokenizer, user_error):
+    marked, plain = [["the <b>cat</b> sat", "<p>"], ["a &lt; dog"]], [["the cat sat"], ["a < dog"]]
+    stores = [tmp_path / name for name in ("marked", "plain")]
+    for path, documents in zip(stores, (marked, plain), strict=True):
+        build_token_store(documents, tokenizer, path, clean=["html"], show_progress=False)
+    assert np.array_equal(*(TokenStore(path).tokens for path in stores))
+    assert inspect_corpus(marked, clean=["html"], show_progress=False).read.characters == len("the cat sata < dog")
+    for name, value in (("join_lines", True), ("heading_pattern", "^the"), ("document_end", "file")):
+        with user_error(f"--{name}"):
+            build_token_store(marked, tokenizer, tmp_path / "new", show_progress=False, **{name: value})

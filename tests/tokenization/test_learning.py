@@ -242,6 +242,13 @@ class TestInput:
         monkeypatch.setattr("mybert.tokenization.learning.BLOCK_CHARACTERS", 4)
         assert list(read_texts(["ab", "cd", ["e", "f", "gh"], "i"])) == ["ab\ncd", "e\nf\ngh", "i"]
 
+    def test_texts_are_cleaned(self):
+        marked, plain = (["the <b>cat</b> sat", ["a &lt; dog"]], ["the cat sat", "a < dog"])
+        one, other = (
+            train_wordpiece(texts=texts, vocab_layout="compact", clean=["html"]) for texts in (marked, plain)
+        )
+        assert one.get_vocab() == other.get_vocab()
+
     def test_other_items(self):
         for texts, found in ((["a b", b"c"], "bytes"), (["a", ["b", None]], "list"), (["a", Path("b")], "PosixPath")):
             with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}; expected str or list of str"):
