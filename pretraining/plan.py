@@ -12,7 +12,7 @@ from ..files.errors import SettingError
 from ..files.options import deciding
 from ..files.settings import Decision, build
 from ..modeling_mybert import MyBertConfig
-from ..runs import TICKS, decided_by_machine, started_on_cpus, training_arguments
+from ..runs import SCHEDULED_BY_EVALUATIONS, TICKS, decided_by_machine, started_on_cpus, training_arguments
 from ..runs.model_sizes import fields_of_size
 from .pretrain_settings import PretrainSettings
 from .settings import OBJECTIVES, ExampleSettings, Objective
@@ -108,6 +108,12 @@ def plan_pretraining(settings: PretrainSettings) -> PretrainPlan:
     chosen = {name: decision.value for name, decision in decisions.items()} | {"max_steps": max_steps}
     training = training_arguments(settings, **chosen)
     decisions |= decided_by_machine(settings, training)
+    if len(phases) > 1 and training.lr_scheduler_type in SCHEDULED_BY_EVALUATIONS:
+        raise SettingError.worded(
+            "{lr_scheduler_type} is {!r}, which compares evaluations, and those of different phases ({causal_share}, "
+            "{batch_ramp}, {phase2_max_length}) are no comparison; use another.",
+            settings.lr_scheduler_type,
+        )
     plan = PretrainPlan(settings, training, max_steps, phases, decisions)
     for phase in phases:
         plan.examples_of(phase)  # checks them

@@ -282,6 +282,7 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
     """What a pretraining would do: the report of a dry run, see `dry_run_report`."""
     settings = plan.settings
     tokenizer, _ = _read_inputs(settings)
+    recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
     if settings.token_store:
         summary = read_summary(Path(settings.token_store), tokenizer)
         _split(summary.documents, settings)
@@ -290,8 +291,8 @@ def describe(plan: PretrainPlan) -> dict[str, Any]:
     else:
         sources = Corpus(settings.text, settings.corpus, {}).sources
         files = [Path(file_of(str(source))) for source in sources]
-        text = {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
-    recorded = [text.recorded for text in settings.text if isinstance(text, InMemoryData)]
+        # the name of data in memory may be that of a file, too
+        text = {} if recorded else {"bytes": sum(file.stat().st_size for file in files if file.is_file())}
     record = plan.result_settings() | {"text": recorded or sources}
     pieces, wanted = settings.vocab_size if tokenizer is None else len(tokenizer), settings.new_pieces_settings
     if wanted and tokenizer is not None:

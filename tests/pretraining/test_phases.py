@@ -67,6 +67,10 @@ def test_the_second_phase_has_at_least_one_step(arguments, steps, last_step):
         ({"max_steps": -1, "batch_ramp": 0.2, "gradient_accumulation_steps": 2}, "--batch_ramp --max_steps"),
         ({"batch_ramp": 0.2, "gradient_accumulation_steps": 1}, "--batch_ramp --max_steps"),
         ({**LONG, "phase2_steps": 100}, "--phase2_steps"),
+        (
+            {"causal_share": 0.5, "lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "epoch"},
+            "--lr_scheduler_type --causal_share",
+        ),
         ({**LONG, "phase2_steps": 0.1, "causal_share": 0.9}, "--causal_share --phase2_steps"),
         ({"causal_share": 0.996}, "--causal_share --max_steps"),
         (

@@ -161,6 +161,13 @@ def test_too_few_documents_to_hold_out_are_said(arguments, caplog, user_error):
     assert not any(name.startswith("eval") for name in metrics)
 
 
+def test_dry_run_of_data_in_memory_counts_no_file_of_its_name(tmp_path, arguments, documents, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("another text")
+    report = pretrain(arguments(dry_run=True, text=documents))
+    assert report["text"] == {"sources": ["text"]}
+
+
 def test_dry_run_rejects_inputs_that_the_run_rejects(tmp_path, arguments):
     (tmp_path / "pairs.jsonl").write_text('{"a": "b"}\n')
     with pytest.raises(ValueError, match=r"pairs\.jsonl has the columns 'a'"):
