@@ -272,20 +272,21 @@ def _read(
     documents: StrPath | Iterable[StrPath] | Iterable[list[str]] | Corpus, settings: StoreSettings
 ) -> Iterator[str]:
     """Yield all lines, or those of a shard's files, and "" after each document."""
-    if isinstance(documents, Corpus):
-        return documents.lines()
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
-    in_memory = is_frame(documents)
-    items = iter(() if in_memory else documents)
+    in_memory = not isinstance(documents, Corpus) and is_frame(documents)
+    items: Iterator = iter(() if in_memory or isinstance(documents, Corpus) else documents)
     first = next(items, None)
     given: Iterable = chain([] if first is None else [first], items)
     if isinstance(first, (str, PathLike)):
         return Corpus(_files_of_shard(given, settings), settings.corpus).lines()
     if settings.num_shards > 1 and settings.shard_by == "files":
         raise SettingError.worded(
-            "{shard_by} is files and the documents are in memory; expected files, or {shard_by} documents."
+            "{shard_by} is files and the documents are {}; expected files, or {shard_by} documents.",
+            "a Corpus" if isinstance(documents, Corpus) else "in memory",
         )
+    if isinstance(documents, Corpus):
+        return documents.lines()
     if in_memory:
         return Corpus(InMemoryData(type(documents).__name__, documents), settings.corpus).lines()
     for name in ("join_lines", "heading_pattern", "document_end"):

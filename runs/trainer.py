@@ -394,7 +394,8 @@ class ResumableTrainer(Trainer):
         if isinstance(resume_from_checkpoint, os.PathLike):
             resume_from_checkpoint = os.fspath(resume_from_checkpoint)
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
+            last = sort_checkpoints(str(self.args.output_dir))[-1:] or [True]  # `Trainer` says that there is none
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or last[0]
         if isinstance(resume_from_checkpoint, str) and (
             lacking := missing_files(Path(resume_from_checkpoint), self._needs)
         ):

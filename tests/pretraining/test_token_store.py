@@ -10,6 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
+from mybert.files.documents import Corpus, DocumentSettings
 from mybert.files.errors import SettingError
 from mybert.files.output import BusyError
 from mybert.pretraining import (
@@ -356,7 +357,10 @@ def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, se
     with pytest.raises(SettingError, match=message) as error:
         build_token_store(paths or documents, tokenizer, tmp_path / "s", **settings)
     assert error.value.option == "shard_by"
-    if not paths:
+    if paths:
+        with pytest.raises(SettingError, match=r"files and (the documents are a Corpus|filter has)"):
+            build_token_store(Corpus(paths, DocumentSettings()), tokenizer, tmp_path / "s", **settings)
+    else:
         frame = pytest.importorskip("pandas").DataFrame({"text": ["the cat"] * 9})
         with pytest.raises(ValueError, match=message):
             build_token_store(frame, tokenizer, tmp_path / "s", **settings)

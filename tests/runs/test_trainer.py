@@ -254,7 +254,7 @@ def test_a_checkpoint_that_lacks_something_is_not_whole_whoever_sealed_it(tmp_pa
     seal_checkpoint(checkpoint, [])
     assert last_complete_checkpoint(tmp_path) is None
     assert f"checkpoint-2 is not complete (no {shown})" in caplog.text
-    for given in (checkpoint, str(checkpoint)):
+    for given in (checkpoint, str(checkpoint), True):
         with pytest.raises(ValueError, match=rf"checkpoint-2 is not complete \(no {re.escape(shown)}\)"):
             make_trainer(tmp_path).train(resume_from_checkpoint=given)
 
