@@ -11,7 +11,6 @@ from heapq import heapify, heappop, heappush
 from tokenizers import Tokenizer
 
 from .learning import Texts, count_pieces, read_texts
-from .settings import UNK_TOKEN
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, build_model
 from .words import WordSplitter, count_words
@@ -65,7 +64,8 @@ def extend_vocabulary(
         raise ValueError("The text holds no word to learn from.")
     old = tokenizer.get_vocab()
     free, number = entries_for(tokenizer, number, append)
-    learner = _Learner(old, words, min_frequency)
+    unknown = str(tokenizer.unk_token)
+    learner = _Learner(old, words, min_frequency, unknown)
     pieces = [piece for piece, _ in zip(learner.pieces(), range(number), strict=False)]
     spellings = {piece: spell(piece, old) or [] for piece in pieces}
     renamed = dict(zip(free, pieces, strict=False))
@@ -76,7 +76,7 @@ def extend_vocabulary(
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     content["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
     extended._tokenizer = Tokenizer.from_str(json.dumps(content))
-    tokens = tuple(count_pieces(pieces_and_ids, words)[1] for pieces_and_ids in (old, vocab))
+    tokens = tuple(count_pieces(pieces_and_ids, words, unknown)[1] for pieces_and_ids in (old, vocab))
     return Extension(extended, spellings, min(len(renamed), len(pieces)), (tokens[0], tokens[1]))
 
 
@@ -124,8 +124,8 @@ def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
 class _Learner:
     """Words as the vocabulary splits them, and how many tokens each sequence of pieces costs."""
 
-    def __init__(self, vocab: Mapping[str, int], words: Counter[str], min_frequency: int) -> None:
-        self._vocab = dict(vocab)
+    def __init__(self, vocab: Mapping[str, int], words: Counter[str], min_frequency: int, unknown: str) -> None:
+        self._vocab, self._unknown = dict(vocab), unknown
         self._min_frequency = min_frequency
         self._texts = sorted(word for word in words if len(word) <= MAX_WORD_LENGTH)
         self._counts = [words[word] for word in self._texts]
@@ -171,8 +171,11 @@ class _Learner:
         return sorted(found, key=lambda piece: (-missing[piece], piece))
 
     def _cut_all(self) -> None:
-        model, names = Tokenizer(build_model(self._vocab)), {index: piece for piece, index in self._vocab.items()}
-        unknown = self._vocab[UNK_TOKEN]
+        model, names = (
+            Tokenizer(build_model(self._vocab, self._unknown)),
+            {index: piece for piece, index in self._vocab.items()},
+        )
+        unknown = self._vocab[self._unknown]
         for number, encoding in enumerate(model.encode_batch_fast(self._texts, add_special_tokens=False)):
             self._cut.append(None if unknown in encoding.ids else [names[index] for index in encoding.ids])
             self._add(number, 1)

@@ -255,14 +255,14 @@ def _learn(
     return pieces
 
 
-def count_pieces(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
+def count_pieces(vocab: dict[str, int], words: Counter[str], unk_token: str = UNK_TOKEN) -> tuple[float, float]:
     """Return the fraction of words (at least one) that become [UNK], and the tokens per word."""
     unknown = tokens = 0
-    model = Tokenizer(build_model(vocab))
+    model = Tokenizer(build_model(vocab, unk_token))
     items = iter(words.items())
     while batch := list(islice(items, _WORDS_AT_A_TIME)):
         encodings = model.encode_batch_fast([word for word, _ in batch], add_special_tokens=False)
         for encoding, (_, count) in zip(encodings, batch, strict=True):
             tokens += count * len(encoding.ids)
-            unknown += count * (vocab[UNK_TOKEN] in encoding.ids)
+            unknown += count * (vocab[unk_token] in encoding.ids)
     return unknown / words.total(), tokens / words.total()

@@ -112,3 +112,17 @@ def test_the_tokenizer_is_saved_as_any_other(letters, tmp_path):
     loaded = MyBertTokenizer.from_pretrained(tmp_path)
     assert loaded.get_vocab() == extended.get_vocab() and loaded.tokenize("abcd") == ["abcd"]
     assert (tmp_path / "vocab.txt").read_text().splitlines()[1] == "abcd"
+
+
+def test_the_unknown_token_may_have_another_name():
+    names = {
+        "pad_token": "<pad>",
+        "unk_token": "<unk>",
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "mask_token": "<mask>",
+    }
+    tokenizer = MyBertTokenizer([*names.values(), *"abcd", "##b", "##c", "##d"], **names)
+    extension = extend_vocabulary(tokenizer, Counter({"abc": 9, "abd": 8, "xb": 7}), 3)
+    assert next(iter(extension.spellings)) == "x" and extension.tokens_per_word[1] < 2
+    assert extension.tokenizer.unk_token == "<unk>" and extension.tokenizer.tokenize("abcz") == ["<unk>"]
