@@ -171,10 +171,8 @@ class _Learner:
         return sorted(found, key=lambda piece: (-missing[piece], piece))
 
     def _cut_all(self) -> None:
-        model, names = (
-            Tokenizer(build_model(self._vocab, self._unknown)),
-            {index: piece for piece, index in self._vocab.items()},
-        )
+        model = Tokenizer(build_model(self._vocab, self._unknown))
+        names = {index: piece for piece, index in self._vocab.items()}
         unknown = self._vocab[self._unknown]
         for number, encoding in enumerate(model.encode_batch_fast(self._texts, add_special_tokens=False)):
             self._cut.append(None if unknown in encoding.ids else [names[index] for index in encoding.ids])
